@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
@@ -143,10 +143,14 @@ def without_counted(
         if other.ended is not None:
             return seen
         found += differences(call.steps, other.steps, random_drawn=False, rebound=rebound(other))
-    moved = {f.frame: f for f in found if f.code in FROZEN_NUMBERS}
+    return picks_what_is_read(counted_instead(seen, found), read - {f.frame for f in found})
+
+
+def counted_instead(seen: Sequence[Failure], same: Sequence[Failure]) -> list[Failure]:
+    """What moves in ``same``, between calls that draw the same, is told as the number that it is, and as none drawn."""
+    moved: dict[Frame | None, Failure] = {f.frame: f for f in same if f.code in FROZEN_NUMBERS}
     moved = {at: f for at, f in moved.items() if at is not None and not may_draw(at.text)}
-    seen = [moved.get(f.frame, f) if f.code == "host-random" and f.frame in drawn else f for f in seen]
-    return picks_what_is_read(seen, read - {f.frame for f in found})
+    return [moved.get(f.frame, f) if f.code == "host-random" and ANOTHER not in f.message else f for f in seen]
 
 
 def picks_what_is_read(found: list[Failure], frames: Collection[Frame | None]) -> list[Failure]:

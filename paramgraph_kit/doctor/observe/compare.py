@@ -107,6 +107,13 @@ def differences(
     return without_rounds(found.values(), codes)
 
 
+def of_tensors_alone(known: Iterable[Failure]) -> set[Frame | None]:
+    """Lines of which no more is told than that a tensor is exchanged: a number that they freeze is another matter."""
+    known = [*known]
+    others = {f.frame for f in known if f.code not in ("stale-input", "parameter-rebound")}
+    return {f.frame for f in known} - others
+
+
 def _blocks(first: list[Step], second: list[Step]) -> list[Block]:
     """difflib's opcodes, without its cost where the calls hardly differ."""
     left, right = [step.key for step in first], [step.key for step in second]

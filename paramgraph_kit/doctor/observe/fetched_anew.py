@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import CodeType
 
@@ -29,11 +30,26 @@ _GIVES = ("get", "get_nowait", "popleft", "next")  # of queues and of whatever p
 def told_where_fetched(problems: Sequence[Failure], codes: Sequence[CodeType]) -> list[Failure]:
     """The same, with another tensor in each call told once, at the one line that fetches it."""
     counted = {f.message.partition(" went from ")[0] for f in problems if f.code == "host-counter"}
+    numbers = {f.frame for f in problems if f.code == "scalar-frozen"}
     found: dict[tuple[object, ...], Failure] = {}
     for number, failure in enumerate(problems):
-        told = _at_its_fetch(failure, codes, counted)
+        told = (
+            None
+            if failure.frame in numbers and _writes_what_it_reads(failure.frame)
+            else _at_its_fetch(failure, codes, counted)
+        )
         found.setdefault((number,) if told is None else (told.code, told.frame), told or failure)
     return [*found.values()]
+
+
+def _writes_what_it_reads(at: Frame | None) -> bool:
+    """``self.h = torch.lerp(self.h, x, rate)``: what is another tensor there is what it writes itself."""
+    with suppress(SyntaxError):
+        node = ast.parse(at.text.strip()).body[0] if at is not None and at.text.strip() else None
+        if isinstance(node, ast.Assign):
+            read = {ast.unparse(n) for n in ast.walk(node.value) if isinstance(n, (ast.Attribute, ast.Subscript))}
+            return any(ast.unparse(each) in read for each in node.targets)
+    return False
 
 
 def _at_its_fetch(failure: Failure, codes: Sequence[CodeType], counted: set[str]) -> Failure | None:

@@ -24,7 +24,7 @@ from paramgraph_kit.doctor.observe import (
     read_tests,
     written_when_run,
 )
-from paramgraph_kit.doctor.observe.compare import differences
+from paramgraph_kit.doctor.observe.compare import differences, of_tensors_alone
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.led import Key, Led
@@ -201,6 +201,8 @@ class OtherWays:
             found += [f for f in two.found if f.code not in _ENDS and inside(f.frame)]
             found = drawn_copies.told(found, drawn_copies.where_drawn(one, two, self.codes))
             moved = differences(one.steps, two.steps, random_drawn=drawn) if two.ended is None else []
+            if self.base.changes and any(f.code == "host-random" and inside(f.frame) for f in moved):
+                moved = chance.counted_instead(moved, self._drawing_the_same(led, way, one))
             found += [f for f in moved if f.code in _MOVED and inside(f.frame)]
             found += self._drawn(inside, one) if drawn else []
             if changes:
@@ -223,6 +225,12 @@ class OtherWays:
         if of_device or self._is_other(way, inside, one):
             self._tell_test(way)
         return inner
+
+    def _drawing_the_same(self, led: Led, way: _Way, one: Call) -> list[Failure]:
+        """What is another number in a later call that goes the same way, and draws the same."""
+        with led.to(way.turns):
+            other = self.caller.call(self.caller.args, self.caller.kwargs, drawing=self.base.number)
+        return differences(one.steps, other.steps, random_drawn=False) if other.ended is None else []
 
     def _second(self) -> Call:
         """What a call does that comes behind another one, and is not led: a first one makes an optimizer's state."""
@@ -264,9 +272,7 @@ class OtherWays:
     def _tell(self, found: Iterable[Failure], how: str) -> None:
         known = (*self.base.found, *self.seen, *self.more)
         told, lines = {(f.code, f.frame) for f in known}, {f.frame for f in known}
-        of_tensors = {f.frame for f in known if f.code == "stale-input"} - {
-            f.frame for f in known if f.code != "stale-input"
-        }
+        of_tensors = of_tensors_alone(known)
         for each in found:
             is_number = each.code == "scalar-frozen" and each.frame in of_tensors  # which is another thing there
             has_its = each.code in _BEHIND and each.frame in lines and not is_number

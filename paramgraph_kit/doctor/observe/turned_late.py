@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paramgraph_kit.doctor.observe.compare import differences
+from paramgraph_kit.doctor.observe.compare import differences, of_tensors_alone
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.set_between import COUNTED
 from paramgraph_kit.trace.model import Failure
@@ -24,9 +24,10 @@ def problems(caller: Caller, pair: Sequence[Call], seen: Sequence[Failure]) -> l
 
 def counted(base: Call, later: Call, seen: Sequence[Failure]) -> list[Failure]:
     """What numbers of the host's decide otherwise in a later call, of lines that have no problem yet."""
-    told = {f.frame for f in [*base.found, *seen] if f.code != "host-counter"}
+    known = [f for f in [*base.found, *seen] if f.code != "host-counter"]
+    told, exchanged = {f.frame for f in known}, of_tensors_alone(known)
     found = differences(base.steps, later.steps, random_drawn=False)
-    return [f for f in found if f.code in COUNTED and f.frame not in told]
+    return [f for f in found if f.code in COUNTED and (f.frame not in told or f.frame in exchanged)]
 
 
 def _changed(call: Call) -> set[tuple[object, ...]]:

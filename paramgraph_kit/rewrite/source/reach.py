@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.driver.files import is_library_code
 from paramgraph_kit.rewrite.source.given import inner
 from paramgraph_kit.rewrite.source.place import NUMBER
 
@@ -61,8 +62,9 @@ def owner_of(function: Any) -> Any:
 def of_classes(state: HostState) -> list[types.FunctionType]:
     """Functions of the user's classes that are named without an instance, as those of an autograd.Function."""
     members = [m for holder in state.holders if holder.kind == "class" for m in vars(holder.target).values()]
-    found = [getattr(member, "__func__", member) for member in members]
-    return [each for each in found if isinstance(each, types.FunctionType) and each not in state.functions]
+    found = [inspect.unwrap(getattr(member, "__func__", member)) for member in members]  # not what `no_grad()` makes
+    own = [each for each in found if isinstance(each, types.FunctionType) and each not in state.functions]
+    return [each for each in own if not is_library_code(each.__code__, each.__globals__)]
 
 
 def numbers_of(state: HostState) -> frozenset[str]:

@@ -95,6 +95,20 @@ def touches(a: str, b: str) -> bool:
     return bool(a) and (a == b or a.startswith(f"{b}.") or b.startswith(f"{a}."))
 
 
+def reads_entry(target: ast.expr, node: ast.AST) -> bool:
+    """Whether a node reads what has a target's path, and of ``state["n"]`` not only other entries of ``state``."""
+    if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
+        return path_of(target) in paths(node)
+    whole, key = ast.unparse(target.value), target.slice.value
+    others = {
+        n.value
+        for n in ast.walk(node)
+        if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant) and n.slice.value != key
+    }
+    reads = (n for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute)) and n not in others)
+    return any(isinstance(n.ctx, ast.Load) and ast.unparse(n) == whole for n in reads)
+
+
 def written_in_place(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Names by which a tensor is written in place."""
     yield from (path.partition(".")[0].partition("[")[0] for path in paths_in_place(nodes))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, within
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place
-from paramgraph_kit.rewrite.source.writes import paths, touches, written
+from paramgraph_kit.rewrite.source.place import Place, target_of
+from paramgraph_kit.rewrite.source.writes import paths, reads_entry, touches, written
 
 NOBODY_WAITS = "nothing in the step waits for it"
 
@@ -26,7 +26,9 @@ def put_off(place: Place) -> str:
     behind = function.body[at + 1 :]
     later = [n for part in behind for n in within(part)]
     made = {path for path in written(node) if "." in path or path not in locals_of(function)}  # `recent.append(x)`
-    if any(touches(a, b) for a in made for part in behind for b in paths(part)):
+    target = node.target if isinstance(node, ast.AugAssign) else target_of(node)
+    apart = [n for n in behind if target is not None and not reads_entry(target, n)]  # `n` is not `state["n"]`
+    if any(touches(a, b) for a in made for part in behind if part not in apart for b in paths(part)):
         return ""
     if not read <= {*place.tensors, *place.seen} or _reads(later, stored([node])):
         return ""
@@ -35,10 +37,39 @@ def put_off(place: Place) -> str:
     names = "`, `".join(sorted(read))
     what = f"return `{names}` too" if read else "take it out"
     given = f", of what was returned as `{names}`," if read else ""
+    first = _reading_first(place, function.body[:at], made, target)
+    waits = NOBODY_WAITS
+    if first is not None:
+        waits = f"what the host makes of it at line {first.lineno} belongs before each launch"
     return (
-        f"{NOBODY_WAITS}: {what}{' and take it out' if read else ''} here, and after each launch do"
+        f"{waits}: {what}{' and take it out' if read else ''} here, and after each launch do"
         f"{given} {shared}`{place.text(node)}`"
     )
+
+
+def _reading_first(
+    place: Place, above: list[ast.stmt], made: set[str], target: ast.expr | None
+) -> ast.expr | ast.stmt | None:
+    """``rate = 0.5 if self.frames < 4 else 0.05`` above ``self.frames += 1``: a capture has what the count is then."""
+    reading = {
+        n.name
+        for n in ast.walk(place.source.tree)
+        if isinstance(n, Function) and any(touches(a, b) for a in made for part in n.body for b in paths(part))
+    }
+    for node in (n for part in above for n in within(part)):
+        read: ast.expr | None = node.value if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) else None
+        if isinstance(node, ast.If) and any(isinstance(n, ast.Assign) for part in node.body for n in within(part)):
+            read = node.test
+        if read is None or not isinstance(node, ast.stmt):
+            continue
+        calls = (path_of(n.func) for n in ast.walk(read) if isinstance(n, ast.Call))
+        asks = any(path.startswith("self.") and path.removeprefix("self.") in reading for path in calls)
+        reads = (
+            reads_entry(target, read) if target is not None else any(touches(a, b) for a in made for b in paths(read))
+        )
+        if asks or reads:
+            return node
+    return None
 
 
 def _reads(nodes: list[ast.AST], names: set[str]) -> bool:

@@ -27,6 +27,7 @@ from paramgraph_kit.rewrite.advised.asks.put_off import put_off
 from paramgraph_kit.rewrite.advised.host.called_last import called_last, keeps_numbers
 from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
 from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
+from paramgraph_kit.rewrite.advised.host.several_numbers import found_by_a_method, is_chosen, made_in_branches
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
@@ -145,7 +146,7 @@ def decided(place: Place) -> str:
             flag = fresh("chosen_in", place.taken)
             here = chosen_here(place, each, flag) + "; in a loop one element for each time round" * bool(place.loops())
             return found_before(flag, place.text(each.test), "torch.bool", place, here)
-    made = {name: one for name, one in assignments(place) if _is_host(one.value)}
+    made = {name: one for name, one in assignments(place) if _is_host(one.value) or is_chosen(place, one.value)}
     made = {name: one for name, one in made.items() if not _of_device(place, one.value)}
     if place.failure.code == "host-counter":
         made = {}  # what the host keeps it does not ask of the device
@@ -197,7 +198,7 @@ def decided(place: Place) -> str:
         if _is_many(one.value) or is_a_size(place, name):
             continue
         return found_before(given, place.text(one.value), "", place, here, one.lineno)
-    if noted := _kept_there(place):
+    if (noted := _kept_there(place)) or (noted := made_in_branches(place) or found_by_a_method(place)):
         return noted
     for name, one in assignments(place):
         if name not in place.seen and (drawn := _returned_by(place, name, one)) is not None:

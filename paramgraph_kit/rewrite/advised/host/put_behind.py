@@ -20,7 +20,7 @@ from paramgraph_kit.rewrite.expressions.picks.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, is_training, lines_of
-from paramgraph_kit.rewrite.source.writes import paths, written
+from paramgraph_kit.rewrite.source.writes import paths, reads_entry, written
 
 
 def _returned_name(place: Place, node: ast.Assign) -> str:
@@ -261,7 +261,7 @@ def behind(place: Place) -> str:
         for later in (n for part in function.body for n in within(part) if isinstance(n, (ast.Assign, ast.Return))):
             to = later.targets if isinstance(later, ast.Assign) else []
             its_own = bool(to) and all(isinstance(each, ast.Attribute) for each in to)  # as a mean of losses
-            if later.lineno > node.lineno and later.value and path in paths(later.value) and not its_own:
+            if later.lineno > node.lineno and later.value and reads_entry(target, later.value) and not its_own:
                 if any(is_cut(place, n) and n.lineno < later.lineno for n in function.body):
                     return f"belongs behind the launch, with line {later.lineno}, which reads it"
                 of_device = names_in(later.value) & place.tensors.keys()

@@ -6,6 +6,7 @@ import ast
 from dataclasses import replace
 
 from paramgraph_kit.rewrite.advised.host.from_host import assignments
+from paramgraph_kit.rewrite.advised.host.several_numbers import is_chosen
 from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
 from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
@@ -77,6 +78,8 @@ def _told(place: Place, path: str, giving: list[ast.Assign | ast.AugAssign]) -> 
     given = path
     if picked := _picked_by(place, path):  # no tensor is an index of a list's
         given, name = place.text(picked), path_of(picked.value).rpartition(".")[2]
+    elif asking := _asking(place, path):
+        given = place.text(asking)
     once = f"once `{name}_in = torch.zeros((), device={place.device})`, before each launch `{name}_in.fill_({given})`"
     if not _reads_device(place, one, giving):
         where = "behind" if one.lineno > place.statement.lineno else "before"
@@ -111,6 +114,25 @@ def _picked_by(place: Place, path: str) -> ast.Subscript | None:
     entries = [place.value(path_of(n.value)) for n in picked[:1]]
     numbers = entries and type(entries[0]) in (list, tuple) and all(type(n) in (int, float) for n in entries[0])
     return picked[0] if numbers and len({ast.unparse(n) for n in picked}) == 1 and len(picked) == len(read) else None
+
+
+def _asking(place: Place, path: str) -> ast.IfExp | None:
+    """``0.5 if n < 4 else 0.05``, which asks for a number that a line reads for nothing else: the host answers that."""
+    nodes = [*ast.walk(place.statement)]
+    read = [n for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) == path]
+    found = [
+        n for n in nodes if isinstance(n, ast.IfExp) and any(n.test is a or n.test in _above(place, a) for a in read)
+    ]
+    inside = [a for a in read if len(found) == 1 and found[0] in _above(place, a)]
+    return found[0] if inside and inside == read and is_chosen(place, found[0]) else None
+
+
+def _above(place: Place, node: ast.AST) -> list[ast.AST]:
+    """What a part of a statement stands in, within that."""
+    found, parents = [], place.source.parents
+    while node is not place.statement and node in parents:
+        found.append(node := parents[node])
+    return found
 
 
 def _value(place: Place, path: str) -> object:

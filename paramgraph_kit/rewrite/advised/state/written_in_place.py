@@ -6,7 +6,8 @@ import ast
 
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.expressions.state.set_elsewhere import lines_that_set
-from paramgraph_kit.rewrite.source.edits import heads, on_one_line, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, heads, on_one_line, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
 _WHY = "a graph goes on with the tensor that it was captured with"
@@ -26,6 +27,7 @@ def written_in_place(place: Place) -> str:
             return told
         of_table = isinstance(target, ast.Subscript) and not isinstance(target.slice, (ast.Slice, ast.Tuple))
         kept = isinstance(target, ast.Attribute) or (of_table and "." in path_of(target.value))  # type: ignore[attr-defined]
+        kept |= of_table and _is_kept_outside(place, function, target)  # type: ignore[arg-type]
         if not kept or place.text(target) not in read:
             continue
         if any(isinstance(n, ast.Call) and called(n) in _GROWS for n in ast.walk(value)):
@@ -33,6 +35,12 @@ def written_in_place(place: Place) -> str:
         told = _lines(place, node, target, value)
         return told and told + _kept_apart(place, every, node, place.text(target))
     return ""
+
+
+def _is_kept_outside(place: Place, function: Function, target: ast.Subscript) -> bool:
+    """``state["h"]``, of a dictionary that is the file's or is given."""
+    names = (path_of(target.value),) if isinstance(target.slice, ast.Constant) else ()
+    return any(name and (not place.is_local(name) or name in arguments_of(function)) for name in names)
 
 
 def _among_several(place: Place, node: ast.Assign, target: ast.Tuple, read: set[str]) -> str:
