@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.observe.other_readings import follows, is_picked
 from paramgraph_kit.doctor.observe.set_between import again_behind, says_what_sets
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
-from paramgraph_kit.rewrite.advised.sizes.rounds_given import OF_EACH
+from paramgraph_kit.rewrite.advised.sizes.rounds_given import of_each_round
 from paramgraph_kit.rewrite.agreeing import agreed
 from paramgraph_kit.rewrite.around.later import reached
 from paramgraph_kit.rewrite.by_hand import behind_a_cut, is_in_pieces, place_text
@@ -436,7 +436,7 @@ def _pair(
         if changed is not None:
             return changed
         if failure.code in _OF_THE_HOST and not isinstance(statement, (ast.If, ast.For, ast.While)):
-            return line, [said if _GIVEN.search(said) or OF_EACH in said else _by_fix(AHEAD, tried=tried)]
+            return line, [said if _GIVEN.search(said) or of_each_round(said) else _by_fix(AHEAD, tried=tried)]
     if belongs_behind or tells:
         pinned = _pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND
         return line, [_by_fix(pinned, tried=tried)]

@@ -30,6 +30,7 @@ from paramgraph_kit.rewrite.around import elsewhere
 from paramgraph_kit.rewrite.begun_numbers import begun_inside, in_words, is_written_at
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
+from paramgraph_kit.rewrite.filled_anew import WHY, frozen_fills
 from paramgraph_kit.rewrite.memory_owners import MEMORY, OTHER_MEMORY, tensor_slots
 from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_thin, is_wrong_there
 from paramgraph_kit.rewrite.proving.constructed import wrongly_made
@@ -325,6 +326,13 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     gc.collect()  # what a way before has left in circles: a loss of its own would keep the backward on its stream
     rounds = Rounds()
     plans = safe(attempt, None, failures, truth)
+    for _ in range(2):  # another way, or none
+        trial = Rounds()
+        trial.add(attempt, plans)
+        fills = frozen_fills(attempt, plans, _stale(trial)) if plans else []
+        for plan in fills:
+            attempt.take_back(plan, WHY.format(_stale(trial)))
+        plans = safe(attempt, None, failures, truth) if fills else plans
     if plans:
         rounds.add(attempt, plans)
         why = wrong_from(attempt, truth, rounds) or too_early(attempt.sources, rounds.texts)

@@ -11,6 +11,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.observe.host_results import RETURNED
 from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
+from paramgraph_kit.rewrite.advised.asks.asking_rounds import one_round
 from paramgraph_kit.rewrite.advised.asks.cut_here import needed_behind, read_here
 from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_pieces, trains_behind
 from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
@@ -22,10 +23,9 @@ from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_a_formula, of_an_argument
 from paramgraph_kit.rewrite.advised.host.kept_rounds import ended_before, over_what_it_keeps
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
-from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, about_gradients, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import TO_HOST, Place, called, fresh, is_training, target_of, value_of
-from paramgraph_kit.rewrite.source.pure import candidates
+from paramgraph_kit.rewrite.source.place import Place, called, is_training, target_of, value_of
 
 _BOUNDED = ("tensor-bound", "linalg-host", "ctc-loss", *READS)
 _LARGEST = ("max", "amax")
@@ -50,7 +50,7 @@ def cut_out(place: Place) -> str:
         first = [n for n in parts[:at] if not isinstance(n, ast.Slice)]
         x = place.source.bracketed(node.value) + (f"[{', '.join(map(place.text, first))}]" if first else "")
         dim, text = at - len(first), place.text(node)
-        if _is_joined(place, node) and (told := _one_round(place)):
+        if _is_joined(place, node) and (told := one_round(place)):
             return told
         if cut.lower is None and isinstance(cut.upper, ast.Name) and _is_largest(place):
             at -= len(parts) * any(isinstance(n, ast.Constant) and n.value is Ellipsis for n in parts[:at])
@@ -137,62 +137,6 @@ def _is_largest(place: Place) -> bool:
     return any(called(n) in _LARGEST and isinstance(n.func, ast.Attribute) for n in calls)
 
 
-def _one_round(place: Place) -> str:
-    """A loop in which the host asks for what modules compute: a round of it is what can be captured."""
-    loops = [each for each in place.loops() if each is not place.statement] or place.loops()
-    # What the inner one asks about may come of a module in a round of one around it.
-    return next((told for loop in loops if (told := _round_of(place, loop))), "")
-
-
-def _round_of(place: Place, loop: ast.For | ast.While) -> str:
-    before = [part for part in loop.body if part.lineno < place.statement.lineno and not isinstance(part, COMPOUND)]
-    made = [part for part in before if any(_is_module(place, n) for n in ast.walk(part) if isinstance(n, ast.Call))]
-    if not made:
-        return ""
-    parts = before[before.index(made[0]) :]
-    asking = [k for k, part in enumerate(parts) if any(called(n) in TO_HOST for n in _calls_in(part))]
-    parts = parts[: asking[0]] if asking and asking[0] else parts
-    stores, reads = set[str](), set[str]()
-    for part in parts:
-        loads = {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        reads |= {name for name in loads - stores if place.is_local(name)}
-        stores |= {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    later = [n for n in ast.walk(loop) if isinstance(n, ast.Name) and n.lineno > parts[-1].lineno]
-    gives = sorted(stores & ({n.id for n in later} | reads))  # also what the next round reads
-    lines = f"lines {parts[0].lineno} to {parts[-1].lineno}" if len(parts) > 1 else f"line {parts[0].lineno}"
-    function, results = place.source.function_of(loop), ", ".join(gives)
-    if function is None or any(called(n) == "backward" for part in parts for n in _calls_in(part)):
-        return ""
-    written = (n for part in parts for n in ast.walk(part) if isinstance(n, ast.Subscript))
-    if not gives and not any(isinstance(n.ctx, ast.Store) for n in written):  # it writes into what it is given
-        return ""
-    calls = [n for part in parts for n in _calls_in(part) if _is_module(place, n)]
-    bound = sorted(reads & ({place.text(n.func).partition(".")[0] for n in calls} | {"self"}))
-    moved, name = sorted(reads - {*bound}), fresh(f"{function.name}_round", names_in(place.source.tree))
-    around = next((text for n in function.decorator_list if about_gradients(text := place.text(n))), "")
-    under = f" under `@{around}`" if around else ""
-    step = f"functools.partial({', '.join([name, *bound])})" if bound else name
-    numbers = sorted(reads & _counted_by(loop))
-    in_tensors = {n: f"torch.full((), {n}, device={place.device})" for n in numbers}
-    return (
-        f"what a round computes, {lines}, is a function of its own that is launched in the loop: `def {name}("
-        f"{', '.join([*bound, *moved])}):`{under}, with these lines{f' and `return {results}`' * bool(gives)}; once "
-        f"`run = pgk.parameterize({step})`, which captures a graph for each size that comes; and in their place "
-        f"`{f'{results} = ' * bool(gives)}run({', '.join(in_tensors.get(n, n) for n in moved)})`: the host asks behind "
-        "it, as it does now"
-    )
-
-
-def _counted_by(loop: ast.For | ast.While) -> set[str]:
-    """Numbers that a loop goes through."""
-    plain = isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and called(loop.iter) == "range"
-    return stored([loop.target]) if isinstance(loop, ast.For) and plain else set()
-
-
-def _calls_in(node: ast.AST) -> list[ast.Call]:
-    return [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-
-
 def fewer_in_each_round(place: Place) -> str:
     """``x, h = x[going], h[going]`` in a loop through modules: in its rounds the host asks."""
     loop = next((each for each in place.loops() if isinstance(each, ast.For)), None)
@@ -203,7 +147,7 @@ def fewer_in_each_round(place: Place) -> str:
         fewer = [n for n in values if isinstance(n, ast.Subscript) and not isinstance(n.slice, (ast.Slice, ast.Tuple))]
         masks = [n for n in fewer if not isinstance(n.slice, (ast.Constant, ast.UnaryOp))]
         names = sorted({path_of(n.value) for n in masks} & stored([node]))
-        if names and (told := _one_round(place)):
+        if names and (told := one_round(place)):
             return told
     return ""
 
@@ -226,12 +170,6 @@ def _by_rounds_of_a_generator(place: Place) -> str:
         f"comes of, and here `for {name} in {name}_in`; where a step goes through `{function.name}` several times, a "
         "list for each of them"
     )
-
-
-def _is_module(place: Place, call: ast.Call) -> bool:
-    every = candidates(place, call.func)
-    owners = [getattr(each, "__self__", None) for each in every]
-    return any(isinstance(each, torch.nn.Module) for each in (*every, *owners))
 
 
 def _filled_by(place: Place, loop: ast.stmt) -> str:
@@ -282,7 +220,7 @@ def at_least(place: Place) -> str:
                 f"here: {in_pieces(function, place.entry)}"
             )
         loop = next(iter(place.loops()[-1:]), node)
-        if told := (loop is not node and _one_round(place)) or first_thing(place):
+        if told := (loop is not node and one_round(place)) or first_thing(place):
             return told
         if loop is not node:
             return (

@@ -321,7 +321,17 @@ def _of_device(place: Place, value: ast.expr, known: frozenset[str] = frozenset(
     every = [n for part in (function.body if function is not None else ()) for n in within(part)]
     makes = (ast.Assign, ast.AugAssign, ast.AnnAssign)
     made = [n for n in every if isinstance(n, makes) and n.value is not None and stored([n]) & names - known]
+    if place.failure.code == "scalar-frozen" and any(_is_of_a_call(place, n.value) for n in made):
+        return True
     return any(_of_device(place, n.value, known | names) for n in made if n.value is not None)
+
+
+def _is_of_a_call(place: Place, value: ast.expr | None) -> bool:
+    """``k1 = self.func(t, y)``, of what is no function of the file: as likely a network's result as a number."""
+    call = value if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else None
+    if call is None or path_of(call.func).partition(".")[0] != "self":
+        return False
+    return not any(isinstance(n, Function) and n.name == called(call) for n in ast.walk(place.source.tree))
 
 
 def _holds_a_tensor(place: Place, node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
+from paramgraph_kit.rewrite.advised.asks.asking_rounds import given_in_rounds
 from paramgraph_kit.rewrite.source.edits import Function, heads, is_method, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -25,7 +26,7 @@ def of_an_argument(place: Place) -> str:
     names = _deciding(place, _named(place))
     if not names:
         return ""
-    if filled := _filled(place, names):
+    if filled := _filled(place, names) or given_in_rounds(place):
         return filled
     kind = "numbers among the arguments, decide" if len(names) > 1 else "a number among the arguments, decides"
     return (

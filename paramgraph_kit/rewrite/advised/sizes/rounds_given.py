@@ -9,6 +9,12 @@ from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
 OF_EACH = "a graph for each"
+OF_ROUNDS = "is what can be captured, as the host asks in each"
+
+
+def of_each_round(said: str) -> bool:
+    """Whether words tell all that a number of rounds needs."""
+    return OF_EACH in said or OF_ROUNDS in said
 
 
 def rounds_given(place: Place) -> str:
