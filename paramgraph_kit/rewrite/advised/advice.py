@@ -21,6 +21,7 @@ from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_each_r
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.host.dropped import rate_of_dropout
 from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, cycled, decided
+from paramgraph_kit.rewrite.advised.host.given_numbers import of_a_moving_formula
 from paramgraph_kit.rewrite.advised.host.lambdas import kept_by_a_lambda
 from paramgraph_kit.rewrite.advised.host.left_before import copied_back, left_before_the_launch
 from paramgraph_kit.rewrite.advised.host.left_by_chance import follows_from_it, left_by_chance
@@ -486,6 +487,7 @@ _ADVICE: tuple[Advice, ...] = (
     _left_early,
     cycled,
     set_anew,
+    of_a_moving_formula,
     decided,
     called_for_itself,
     cut_where_it_is_read,

@@ -19,7 +19,7 @@ from paramgraph_kit.rewrite.advised.host.brought_within import brought_within, f
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.exchanged import exchanged
-from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, READS, assignments
+from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, ONE_ROUND, READS, assignments
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_a_formula, of_an_argument
 from paramgraph_kit.rewrite.advised.host.kept_rounds import ended_before, over_what_it_keeps
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
@@ -227,6 +227,8 @@ def at_least(place: Place) -> str:
                 f"{ended_before(function, loop)}; where its rounds do not need what they have read, let them keep it "
                 "in a list instead, which the graph returns, and go through that behind the launch"
             )
+        if isinstance(node, ast.While) and code == "data-dependent-branch":
+            return ONE_ROUND.format(node.lineno, place.text(node.test))
         return _ended_before(place, chosen)
     if code in BROUGHT:
         if told := _by_rounds_of_a_generator(place):
@@ -377,6 +379,8 @@ def _is_met_elsewhere(place: Place, name: str, call: ast.Call) -> bool:
 def _ended_before(place: Place, chosen: Sequence[str]) -> str:
     """The statement with all after it behind the launch, for which the graph returns what they read."""
     node, function = place.statement, place.source.function_of(place.statement)
+    while isinstance(above := place.source.parents.get(node), ast.If) and node in above.orelse:
+        node = above  # nothing ends before an `elif`
     own = {n.name for n in (function.body if function is not None else ()) if isinstance(n, Function)}
     line, returned = f"line {node.lineno}", sorted({*chosen, *needed_behind(place, node.lineno)} - own)
     what = f", return `{'`, `'.join(returned)}`" if returned else ""

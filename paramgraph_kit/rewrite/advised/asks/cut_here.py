@@ -46,7 +46,15 @@ def needed_behind(place: Place, line: int) -> list[str]:
     names = [n for n in every if isinstance(n, ast.Name)]
     made = {n.id for n in names if isinstance(n.ctx, ast.Store) and n.lineno < line}
     read = {n.id for n in names if isinstance(n.ctx, ast.Load) and n.lineno >= line}
-    return sorted(made & read & {*place.tensors, *place.seen})
+    known = {*place.tensors, *place.seen}
+    return sorted(made & read & (known or made - _of_literals(every)))  # no run has shown which these are
+
+
+def _of_literals(nodes: list[ast.AST]) -> set[str]:
+    """Names that are given what is the host's for certain: numbers, lists, what counts."""
+    kinds = (ast.Constant, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.JoinedStr)
+    plain = [n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.value, kinds)]
+    return stored([*plain, *(n.target for n in nodes if isinstance(n, ast.For))])
 
 
 def is_cut(place: Place, node: ast.stmt) -> bool:

@@ -62,8 +62,8 @@ def _reading_first(
             read = node.test
         if read is None or not isinstance(node, ast.stmt):
             continue
-        calls = (path_of(n.func) for n in ast.walk(read) if isinstance(n, ast.Call))
-        asks = any(path.startswith("self.") and path.removeprefix("self.") in reading for path in calls)
+        names = (path_of(n) for n in ast.walk(read) if isinstance(n, ast.Attribute))  # methods, and properties
+        asks = any(path.startswith("self.") and path.removeprefix("self.") in reading for path in names)
         reads = (
             reads_entry(target, read) if target is not None else any(touches(a, b) for a in made for b in paths(read))
         )

@@ -28,6 +28,7 @@ from paramgraph_kit.rewrite.advised.host.called_last import called_last, keeps_n
 from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
 from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
 from paramgraph_kit.rewrite.advised.host.several_numbers import found_by_a_method, is_chosen, made_in_branches
+from paramgraph_kit.rewrite.advised.sizes.rounds_given import OF_EACH
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
@@ -46,6 +47,10 @@ _OF_TENSORS = frozenset("clamp abs exp log sqrt sum mean amax amin float long so
 _EACH_OF_NONE = (
     "`{0}` is a tensor in some calls and None in others, and no tensor says that: capture a graph for "
     "each, `graphs[{0} is None]`, and launch the one that the call is of"
+)
+ONE_ROUND = (
+    "make one round of the loop of line {} what is captured, and launch it in that loop: the host asks `{}` ahead of "
+    "each launch"
 )
 HOSTS = ("random", "np", "numpy", "time", "math")
 
@@ -88,14 +93,13 @@ def decided(place: Place) -> str:
     if place.failure.code not in DECIDED:
         return ""
     node = place.statement
+    if place.failure.code == "size-frozen" and (loop := _goes_round_by_a_count(place)) is not None:
+        return f"stays as it is, in {OF_EACH} number that line {loop.lineno} goes round by"
     tests = [n.test for n in (node, *heads(node)) if isinstance(n, (ast.If, ast.IfExp))]
     if place.failure.code == "branch-frozen" and any(map(asks_sizes, tests)):
         return ""  # both ways would be of other sizes, and no value of the device chooses
     if isinstance(node, ast.While) and place.failure.code == "branch-frozen":
-        return (
-            f"make one round of the loop of line {node.lineno} what is captured, and launch it in that loop: the host "
-            f"asks `{place.text(node.test)}` ahead of each launch"
-        )
+        return ONE_ROUND.format(node.lineno, place.text(node.test))
     if isinstance(node, ast.If):
         if apart := a_graph_for_each_answer(place, node) or trained_between(place, node):
             return apart
@@ -185,6 +189,13 @@ def decided(place: Place) -> str:
                 f"launch, and give it to `{function.name}` among its arguments; each that comes has a graph of its "
                 f"own, `graphs[{name}]`, captured when it first comes"
             )
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and called(node.iter) == "range":
+            text = place.text(one.value)
+            return (
+                f"it goes round by `{text}` (line {one.lineno}), and a graph has the rounds of its capture: {OF_EACH} "
+                f"of its values, `graphs[{text}]`, captured when it first comes, and picked so before each launch; "
+                "this line stays"
+            )
         given = fresh(f"{name}_in", place.taken)
         here, form = f"here `{given}` for `{name}`", place.tensors.get(name)
         if form is not None and form.shape:
@@ -205,6 +216,19 @@ def decided(place: Place) -> str:
             text = f"`{name}` comes from line {drawn.lineno}, `{place.text(drawn)}`"
             return f"{text}: with the tensor `{name}_in` in its place there it is one here"
     return ""
+
+
+def _goes_round_by_a_count(place: Place) -> ast.For | ast.While | None:
+    """The loop around a statement that begins or ends at a number of the host's: ``for i in range(first, n, 2)``."""
+    for loop in place.loops():
+        ends = loop.iter if isinstance(loop, ast.For) and loop is not place.statement else None
+        if isinstance(ends, ast.Call) and called(ends) == "range":
+            made = dict(assignments(replace(place, statement=loop)))
+            if any(
+                n in names_in(ends) and _is_host(m.value) and not _of_device(place, m.value) for n, m in made.items()
+            ):
+                return loop
+    return None
 
 
 def _kept_there(place: Place) -> str:

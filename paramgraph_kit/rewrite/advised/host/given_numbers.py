@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 from paramgraph_kit.rewrite.advised.asks.asking_rounds import given_in_rounds
+from paramgraph_kit.rewrite.advised.host.from_host import assignments
+from paramgraph_kit.rewrite.advised.host.several_numbers import is_a_property
+from paramgraph_kit.rewrite.source.ahead_of import named_by
 from paramgraph_kit.rewrite.source.edits import Function, heads, is_method, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -15,6 +18,7 @@ from paramgraph_kit.rewrite.source.place import Place, called
 _CHANGED = re.compile(r"(\w+) got (\S+) in one call and (\S+) in the next")
 _ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "clamp")
 _MODULES = ("math", "np", "numpy")
+_OF_PYTHON = ("min", "max", "abs", "float")
 _GIVEN = re.compile(r"(?:argument (\d+)|\b([A-Za-z_]\w*))((?:\[[^\]]*\]|\.\w+)*) = ")
 _MOST = 4  # of one container; of more it is named itself
 
@@ -136,9 +140,11 @@ def of_a_formula(place: Place) -> str:
     if place.failure.code != "scalar-frozen" or place.loops():
         return ""
     found = list[ast.expr]()
+    inner = set[ast.AST]()
     for node in heads(place.statement):
-        if not isinstance(node, ast.Call) or not _is_of_the_host(place, node):
+        if node in inner or not isinstance(node, ast.Call) or not _is_of_the_host(place, node):
             continue
+        inner |= {*ast.walk(node)}
         whole: ast.expr = node
         while isinstance(above := place.source.parents.get(whole), ast.expr) and _is_of_the_host(place, above):
             whole = above
@@ -156,6 +162,8 @@ def of_a_formula(place: Place) -> str:
             until = max(until, n.lineno)
     sets = [n for n in makes if {*map(path_of, n.targets if isinstance(n, ast.Assign) else [n.target])} & read]
     sets = [n for n in sets if n.lineno < until]
+    names = {n.id for n in ast.walk(found[0]) if isinstance(n, ast.Name)}
+    sets = [*(n for name, n in assignments(place) if name in names and n not in sets), *sets]
     if len(sets) > 1:
         return ""
     first = "".join(f", with line {n.lineno} (`{place.text(n)}`) done before that" for n in sets)
@@ -163,6 +171,21 @@ def of_a_formula(place: Place) -> str:
         f"the host computes `{text}`: once `number_in = torch.zeros((), device={place.device})`, before each launch "
         f"`number_in.fill_({text})`{first}, and here `number_in` for `{text}`"
     )
+
+
+def of_a_moving_formula(place: Place) -> str:
+    """The same where a number that it reads is given another value in the file, but where an object is made."""
+    told = of_a_formula(place)
+    calls = [n for n in heads(place.statement) if isinstance(n, ast.Call) and _is_of_the_host(place, n)] if told else []
+    made = dict(assignments(place))
+    nodes = [part for n in calls for part in ast.walk(n)]
+    nodes += [part for n in nodes if isinstance(n, ast.Name) and n.id in made for part in ast.walk(made[n.id].value)]
+    every = (f for f in ast.walk(place.source.tree) if isinstance(f, Function) and f.name != "__init__")
+    stores = {
+        n.attr for f in every for n in ast.walk(f) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+    }
+    read = named_by(place.source, [n for n in nodes if isinstance(n, ast.Attribute)])
+    return told if stores & read else ""
 
 
 def _is_of_the_host(place: Place, node: ast.expr) -> bool:
@@ -176,11 +199,15 @@ def _is_of_the_host(place: Place, node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
         module, _, name = path_of(node.func).partition(".")
         plain = module in _MODULES and bool(name) and "." not in name and not node.keywords
+        plain = plain or (isinstance(node.func, ast.Name) and node.func.id in _OF_PYTHON and not node.keywords)
         return plain and all(_is_of_the_host(place, each) for each in node.args)
+    if isinstance(node, ast.Name):
+        made = dict(assignments(place)).get(node.id)
+        return made is not None and len(made.targets) == 1 and _is_of_the_host(place, made.value)
     path = path_of(node) if isinstance(node, ast.Attribute) else ""
     if path.partition(".")[0] in _MODULES:
         return path.endswith((".pi", ".e"))
-    return path.startswith("self.") and type(place.value(path)) in (int, float)
+    return path.startswith("self.") and (type(place.value(path)) in (int, float) or is_a_property(place, path))
 
 
 def _sets(loop: ast.AST, names: Sequence[str]) -> bool:

@@ -70,6 +70,13 @@ def _computes_a_number(place: Place, function: Function) -> bool:
     return bool(returns) and known and all(n.value is not None for n in returns)
 
 
+def is_a_property(place: Place, path: str) -> bool:
+    """``self.temperature``, where a property of the file's computes that of numbers that the host has."""
+    every = [n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n.name == path.rpartition(".")[2]]
+    made = any(path_of(each) == "property" for n in every for each in n.decorator_list)
+    return len(every) == 1 and made and _computes_a_number(place, every[0])
+
+
 def _gives(node: ast.Assign, name: str) -> bool:
     return len(node.targets) == 1 and path_of(node.targets[0]) == name and isinstance(node.targets[0], ast.Name)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+import torch
+
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.expressions.state.set_elsewhere import lines_that_set
 from paramgraph_kit.rewrite.source.edits import Function, heads, on_one_line, path_of, within
@@ -21,9 +23,10 @@ def written_in_place(place: Place) -> str:
         return ""
     every = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign) and len(n.targets) == 1]
     read = {place.text(n) for n in heads(place.statement) if isinstance(n, (ast.Attribute, ast.Subscript))}
+    found = dict[str, str]()
     for node in every:
         target, value = node.targets[0], node.value
-        if isinstance(target, ast.Tuple) and (told := _among_several(place, node, target, read)):
+        if not found and isinstance(target, ast.Tuple) and (told := _among_several(place, node, target, read)):
             return told
         of_table = isinstance(target, ast.Subscript) and not isinstance(target.slice, (ast.Slice, ast.Tuple))
         kept = isinstance(target, ast.Attribute) or (of_table and "." in path_of(target.value))  # type: ignore[attr-defined]
@@ -32,9 +35,9 @@ def written_in_place(place: Place) -> str:
             continue
         if any(isinstance(n, ast.Call) and called(n) in _GROWS for n in ast.walk(value)):
             continue
-        told = _lines(place, node, target, value)
-        return told and told + _kept_apart(place, every, node, place.text(target))
-    return ""
+        if told := _lines(place, node, target, value):
+            found.setdefault(place.text(target), told + _kept_apart(place, every, node, place.text(target)))
+    return "; and ".join(found.values())
 
 
 def _is_kept_outside(place: Place, function: Function, target: ast.Subscript) -> bool:
@@ -46,9 +49,11 @@ def _is_kept_outside(place: Place, function: Function, target: ast.Subscript) ->
 def _among_several(place: Place, node: ast.Assign, target: ast.Tuple, read: set[str]) -> str:
     """``self.force, e = forces(self.pos)``: a name of the function's own takes what is then written."""
     names, copies, taken = list[str](), list[str](), place.taken
+    states = {path for n in target.elts if isinstance(place.value(path := path_of(n)), torch.Tensor)}
+    states = read | states if read & {*map(place.text, target.elts)} else read  # another line reads the others
     for each in target.elts:
         names.append(place.text(each))
-        if isinstance(each, ast.Attribute) and names[-1] in read:
+        if isinstance(each, ast.Attribute) and names[-1] in states:
             path, names[-1] = names[-1], fresh(f"{each.attr}_new", taken | {*names})
             copies.append(f"`{path}.copy_({names[-1]})`")
     given = node.value.elts if isinstance(node.value, ast.Tuple) else []

@@ -41,6 +41,8 @@ def list_on_device(place: Place) -> list[Edit]:
             continue  # a set knows tensors apart that are equal numbers
         text = place.source.bracketed(call.func.value)
         target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(node, ast.For) and _is_kept_by_host(place, node):
+            continue  # a table of the host's, or a list that it keeps, has no use for tensors
         if isinstance(node, ast.For):
             more = each_as_python_has_it(place, node, call.func.value)
             return [place.source.replace(call, f"{text}{more}.unbind()")]
@@ -49,6 +51,21 @@ def list_on_device(place: Place) -> list[Edit]:
         if isinstance(target, ast.Name) and only_indexes(place, target):
             return [place.source.replace(call, text)]
     return []
+
+
+def _is_kept_by_host(place: Place, loop: ast.For) -> bool:
+    """``for c in row.tolist(): s += ALPHABET[c]``, and ``for s, t in zip(seqs, new.tolist()): s.tokens.append(t)``."""
+    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    nodes = [n for part in loop.body for n in ast.walk(part)]
+    tables = [n.value for n in nodes if isinstance(n, ast.Subscript) and names_in(n.slice) & names]
+    kept = [
+        n.func.value
+        for n in nodes
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "append"
+        if any(isinstance(each, ast.Name) and each.id in names for each in n.args)
+    ]
+    attributes = any(isinstance(each, ast.Attribute) for each in kept)
+    return attributes or any(isinstance(place.value(path_of(each)), (str, list, tuple, dict)) for each in tables)
 
 
 def ask_there(place: Place) -> list[Edit]:
