@@ -314,7 +314,8 @@ class Behind(Ahead):
         shapes = [place[1] for f in failures if f.code == "dynamic-shape" and (place := self.place(f))]
         listed = moving.stored([node for node in shapes if isinstance(node, ast.Assign)])
         wanted = [node for node in wanted if not rows.counts_only(node, listed)]  # of a list that may go
-        ran = [node for node in later.ran_in(source, self.ran) if node not in chosen]
+        name = at_own[1].name if (at_own := self._definition()) is not None else ""
+        ran = [node for node in later.ran_in(source, self.ran, name) if node not in chosen]
         found = later.steady(source, later.blocks(source, wanted, ran), self.tensors_in, self.tensors)
         some = next((f for f in failures if id(f) in at), None)
         found = [one for one in found if some is not None and not self._reads_again(source, one.statements, some)]

@@ -21,7 +21,7 @@ from paramgraph_kit.rewrite.source.attribute_owners import plain, tell_apart
 from paramgraph_kit.rewrite.source.edits import Function, assigned, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.modes import set_for_good, told_of
 from paramgraph_kit.rewrite.source.place import called
-from paramgraph_kit.rewrite.source.writes import MODULES
+from paramgraph_kit.rewrite.source.writes import MODULES, only_added_to
 
 _CHANGES = frozenset(
     """append extend insert pop popleft appendleft remove clear update add setdefault discard""".split()  # noqa: SIM905
@@ -90,7 +90,10 @@ def _sides(
     inside = [each for each in functions_of(tree, ran) if each.name not in around]
     # `y.sum() > 0 and self.is_late()` has not run all of it while it was seen, and on the device it does.
     named = [each.name for each in functions]
+    entries = {each.name for each in inside} - {called(call) for each in inside for call in _calls(each.body)}
     more = _reached(functions, {each.name for each in inside} - set(moved))
+    # But `opt.step()` of a part is not the `step` that comes to that.
+    more = [each for each in more if each in inside or not entries & called_in(functions, each.name)]
     inside += [each for each in more if each not in inside and each.name not in around and named.count(each.name) == 1]
     stay = [each for each in inside if each.name not in moved]
     reached = _reached(functions, moved)
@@ -101,6 +104,11 @@ def called_by(lines: list[str], names: Collection[str]) -> set[str]:
     """The names of functions and of those of the file that they call."""
     functions = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, Function)]
     return {each.name for each in _reached(functions, names)}
+
+
+def called_in(functions: list[Function], name: str) -> set[str]:
+    """A name with those of the functions of the file that it comes to."""
+    return {each.name for each in _reached(functions, {name})}
 
 
 def moved_around(
@@ -128,9 +136,10 @@ def moved_around(
     inside = functions_of(tree, ran)
     inside += [each for each in functions if each.name == inner and each not in inside]
     # A way that no round has taken may read it, too; but `opt.step()` of a round is not the `step` that it is of.
-    more = _reached([each for each in functions if each.name != function], {each.name for each in inside})
+    above = {each.name for each in functions if function in called_in(functions, each.name)}
+    more = _reached([each for each in functions if each.name not in above], {each.name for each in inside})
     inside += [each for each in more if each not in inside and named.count(each.name) == 1]
-    read = {name for each in inside for name, _ in _read(each)}
+    read = {name for each in inside for name, _ in _read(each, only_added_to(each.body))}
     read |= {name for name, first in same.items() if first in {same.get(each) for each in read}}
     beside = [each for each in _reached(functions, {function}) if each not in inside]
     if any(map(_steps, inside)) and any(_groups(each, rates) for each in beside):

@@ -20,6 +20,7 @@ import torch
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.profiling import profiled
+from paramgraph_kit.rewrite.around import later
 from paramgraph_kit.rewrite.loops.merging import merged
 from paramgraph_kit.rewrite.loops.one_round import loops_around
 from paramgraph_kit.rewrite.proving.launches import Launches, plainly
@@ -32,7 +33,8 @@ from paramgraph_kit.rewrite.round_calls import unpacks_otherwise
 from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.round_run import Taken
 from paramgraph_kit.rewrite.source.borrow import at_any_depth, borrowed, compiled
-from paramgraph_kit.rewrite.source.edits import Source, first_line
+from paramgraph_kit.rewrite.source.edits import Function, Source, first_line, within
+from paramgraph_kit.rewrite.source.moving import is_backward
 from paramgraph_kit.rewrite.truths import Known
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.model import Failure
@@ -64,9 +66,13 @@ def one_round(
     own = len(found)
     try:
         whole = Ways(function, args, kwargs, known.prover())
-        for called in _called(whole, failures, of_loader=of_loader)[:MOST]:
-            if found and not called.has_loops:  # parts of functions only where no round is one
+        cut, every = set[str](), _called(whole, failures, of_loader=of_loader)
+        rounds_in = sum(called.has_loops for called in every[:MOST])
+        for called in every[: rounds_in + MOST]:
+            if not called.has_loops and (own or known.is_late()):  # parts of functions only where no round is one
                 break
+            if not called.has_loops and called.within & cut:  # what calls it has a part that is a graph
+                continue
             others = [fix.alone for fix in found]
             given = called.function, called.args, called.kwargs, failures
             with called.mode():
@@ -74,6 +80,7 @@ def one_round(
                 varying = called.varying | numbers_set(whole, called.name)
                 rounds = rounds_of(*given, **about, known=Known(known.until), varying=varying, called=True)
             found += [fix for fix in rounds if fix.alone not in others]
+            cut |= {called.name} if rounds else set()
         if not found or (len(found) == 1 and own):
             return found[0] if found else None
         return _together(whole, found, known) or (found[0] if own else None)
@@ -95,6 +102,7 @@ class _Call:
     mode: Callable[[], AbstractContextManager[Any]]  # about gradients, in which it is called
     has_loops: bool = True
     varying: set[str] = field(default_factory=set)  # what is another number in later calls
+    within: set[str] = field(default_factory=set)  # the names of what calls it, and of what calls that
 
     @property
     def name(self) -> str:
@@ -103,9 +111,9 @@ class _Call:
 
 
 def _called(whole: Ways, failures: Sequence[Failure], *, of_loader: bool) -> list[_Call]:
-    """The functions that it calls, and in which something was found, with what they were given.
+    """The functions that it calls, and in which something was found, or that train, with what they were given.
 
-    Those with loops come first; of a DataLoader's rounds there are no others.
+    Those with loops come first, then those that others of them call; of a DataLoader's rounds there are no others.
     """
     own = whole._definition()
     wanted: dict[tuple[str, str, int], bool] = {}
@@ -124,8 +132,12 @@ def _called(whole: Ways, failures: Sequence[Failure], *, of_loader: bool) -> lis
         wanted[key] = wanted.get(key, False) or bool(loops)
     if not wanted:
         return []
+    if not of_loader and own is not None:  # `if n % 5 == 0: self.train_generator(x)` beside what is told
+        ran = later.ran_in(own[0], whole.ran)
+        training = (n for n in ran if isinstance(n, Function) and n is not own[1] and any(map(is_backward, within(n))))
+        wanted = {(own[0].file, n.name, first_line(n)): False for n in training} | wanted
     calls = _first_calls(whole, set(wanted))
-    inner = sorted((key for key in wanted if key in calls), key=lambda key: not wanted[key])
+    inner = sorted(calls, key=lambda key: not wanted[key])  # what calls others begins before them
     return [replace(calls[key], has_loops=wanted[key]) for key in inner]
 
 
@@ -144,9 +156,20 @@ def _first_calls(whole: Ways, wanted: set[tuple[str, str, int]]) -> dict[tuple[s
             found[key].varying |= {name for name in first.keys() & now.keys() if first[name] != now[name]}
         elif (call := _call(whole, frame)) is not None:
             found[key], numbers[key] = call, _numbers_of(frame)
+        if key in found:
+            found[key].within |= {name for _, name, _ in _above(frame) & wanted}
 
     with profiled(look):
         whole.prover.eager()
+    return found
+
+
+def _above(frame: types.FrameType) -> set[tuple[str, str, int]]:
+    """What calls what begins in a frame."""
+    found, above = set[tuple[str, str, int]](), frame.f_back
+    while above is not None:
+        code, above = above.f_code, above.f_back
+        found.add((code.co_filename, code.co_name, code.co_firstlineno))
     return found
 
 
@@ -157,7 +180,9 @@ def _numbers_of(frame: types.FrameType) -> dict[str, float]:
 
 def _call(whole: Ways, frame: types.FrameType) -> _Call | None:
     """What is called in a frame that begins, and what it is given; None where that is used up by a call."""
-    code, held = frame.f_code, dict(frame.f_locals)
+    # What it is given may come of a forward pass, whose backward would stay on the stream of this call.
+    code = frame.f_code
+    held = {n: _let_go(each) if isinstance(each, torch.Tensor) else each for n, each in frame.f_locals.items()}
     if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE):
         return None
     plain = code.co_varnames[: code.co_argcount]
@@ -176,6 +201,11 @@ def _call(whole: Ways, frame: types.FrameType) -> _Call | None:
         cells = tuple(types.CellType(held[name]) for name in code.co_freevars)
         function = types.FunctionType(code, frame.f_globals, code.co_name, None, cells)
     return _Call(function, tuple(held[name] for name in plain), kwargs, _mode()) if function is not None else None
+
+
+def _let_go(x: torch.Tensor) -> torch.Tensor:
+    """A tensor without what it was computed of."""
+    return x if x.grad_fn is None else x.detach().requires_grad_()
 
 
 def _mode() -> Callable[[], AbstractContextManager[Any]]:
@@ -197,6 +227,11 @@ def _merged(every: Sequence[dict[str, list[str]]]) -> dict[str, list[str]] | Non
             return None
         texts[file] = lines
     return texts
+
+
+def _first(warm: dict[str, int], name: str) -> dict[str, int]:
+    """How many calls of a round run as they are, where steps come to it so rarely that this is another number."""
+    return {"warm_up": warm[name]} if name in warm else {}
 
 
 def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewriting | None:
@@ -237,16 +272,27 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
             if any(each.moves for each in taken.values()):
                 return None
             launches = {name: Launches(*each) for name, each in rounds.items()}
+            warm, once = dict[str, int](), list[Rewriting]()
             space.update(launches)
             wrong = truth.wrong(whole.prover.from_now().launched(whole.function))
-            if wrong or not all(each.replays for each in launches.values()):
+            if not wrong and (rare := [name for name, each in launches.items() if not each.replays]):
+                once = [fix for fix in found if fix.alone in rare and launches[fix.alone].most < 2]
+                if not once:
+                    warm = {name: launches[name].most - 1 for name in rare}
+                    launches = {name: Launches(*each, **_first(warm, name)) for name, each in rounds.items()}
+                    space.update(launches)
+                    wrong = truth.wrong(whole.prover.from_now().launched(whole.function))
+            if wrong or not (once or all(each.replays for each in launches.values())):
                 return None
             # The same with the graphs' own memory: a caller may keep that where no line that was read does.
-            space.update({name: Launches(*each, handed=True) for name, each in rounds.items()})
-            if truth.wrong(whole.prover.from_now().launched(whole.function)):
+            space.update({n: Launches(*each, handed=True, **_first(warm, n)) for n, each in rounds.items()})
+            if not once and truth.wrong(whole.prover.from_now().launched(whole.function)):
                 return None
     finally:
         whole.prover.forget()
+    if once:  # no trial has come to their graphs
+        rest = [fix for fix in found if fix not in once]
+        return _together(whole, rest, known) if rest else None
     told = [line for fix in found for line in fix.verified]
     told += [
         SIZES.format(name=name, sizes=each.sizes) + ANEW * each.grows for name, each in taken.items() if each.sizes > 1

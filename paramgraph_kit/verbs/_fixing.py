@@ -60,6 +60,10 @@ def _rewritten(
     ran = [f for f in found.failures if not is_led(f) and not follows(f)] or found.failures
     given = what, args, kwargs, ran
     if not ended and (alone := one_round(*given, of_loader=True, known=known, left=left)) is not None:
+        if alone.worth.is_little and (pieces := more_in_pieces(alone, what, args, kwargs)):
+            alone = Rewriting(alone.function, pieces=pieces.text, left=[*found.failures])
+            found.fix = alone
+            return alone.left
         found.fix = alone
         return tell_missed(what, args, kwargs, found.failures, alone)
     try:
@@ -71,6 +75,9 @@ def _rewritten(
     if not ended and (not rewritten.complete or rewritten.worth.is_little):
         alone = one_round(*given, of_loader=False, known=known)
         if alone is not None and (not rewritten.complete or alone.worth.share > rewritten.worth.share):
+            if alone.worth.is_little and (pieces := more_in_pieces(alone, what, args, kwargs)):
+                found.fix = rewritten = Rewriting(rewritten.function, pieces=pieces.text, left=[*found.failures])
+                return rewritten.left
             found.fix, alone.known = alone, rewritten.known
             return tell_missed(what, args, kwargs, found.failures, alone)
         if rewritten.complete and (pieces := more_in_pieces(rewritten, what, args, kwargs)):

@@ -27,7 +27,7 @@ from paramgraph_kit.rewrite.source.edits import (
 from paramgraph_kit.rewrite.source.moving import arguments_of, body_of, cloned, is_closed, is_kept, stored
 from paramgraph_kit.rewrite.source.place import called, fresh
 from paramgraph_kit.rewrite.source.ungraded import off_around
-from paramgraph_kit.rewrite.source.writes import paths, touches, written
+from paramgraph_kit.rewrite.source.writes import only_added_to, paths, touches, written
 
 CODES = frozenset(
     ("sync-item", "host-counter", "print", "copy-to-cpu", "blocking-copy", "output-alias", "data-dependent-branch")
@@ -131,11 +131,15 @@ def _holds(node: ast.stmt, block: Block) -> bool:
     return any(part is block.statements[0] for part in ast.walk(node))
 
 
-def ran_in(source: Source, codes: Iterable[CodeType]) -> list[ast.stmt]:
-    """The statements of all functions of a file that a step runs, or that what it runs calls by name."""
+def ran_in(source: Source, codes: Iterable[CodeType], entry: str = "") -> list[ast.stmt]:
+    """The statements of all functions of a file that a step runs, or that what it runs calls by name.
+
+    ``entry``: what is run, which nothing that comes to it is called by: ``opt.step()`` of a part of ``step`` is another.
+    """
     names = {name for code in codes for name in code.co_names}
     begins = {code.co_firstlineno for code in codes if code.co_filename == source.file}
     functions = [node for node in source.parents if isinstance(node, Function)]
+    names -= {name for name in names if entry in reached([source], [name])} if entry else set()
     ran = [node for node in functions if node.name in names or {first_line(node), node.lineno} & begins]
     return [part for node in ran for part in node.body]
 
@@ -348,7 +352,7 @@ def _is_alone(chosen: list[ast.stmt], function: Function, ran: Sequence[ast.AST]
         return False
     if {path.partition(".")[0] for path in effects if "." not in path} & local:
         return False  # a list of the function's own, which it reads or returns
-    inside |= {part for node in counting for part in ast.walk(node)}
+    inside |= {part for node in counting for part in ast.walk(node)} | only_added_to(ran)
     stay = (part for top in ran for part in ast.walk(top) if part not in inside)
     reads = (n for n in stay if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
     last = {path.rpartition(".")[2] for path in effects}

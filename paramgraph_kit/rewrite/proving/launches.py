@@ -47,20 +47,34 @@ class Launches:
 
     ``anew``: attributes of what it binds that may be other objects in a later call: each has a graph of its own.
     ``handed``: whether its results are the graph's own memory, as whoever launches it may hand them on.
+    ``warm_up``: so many calls of one kind run as they are before it is captured, where few steps come to it.
 
     Raises:
         CaptureError: the capture fails.
     """
 
     def __init__(
-        self, function: Any, around: Around = NOTHING, bound: int = 0, anew: Sequence[str] = (), *, handed: bool = False
+        self,
+        function: Any,
+        around: Around = NOTHING,
+        bound: int = 0,
+        anew: Sequence[str] = (),
+        *,
+        handed: bool = False,
+        warm_up: int = WARM_UP,
     ) -> None:
         self._function, self._around, self._anew, self._handed = function, around, anew, handed
         self._bound = bound  # of the arguments so many are no tensors, and what is around a launch needs them, too
         self._calls: dict[Kind, int] = {}
         self._graphs: dict[Kind, _Graph] = {}
         self._given: list[Any] = []  # objects stay, so that no other one comes to lie there
+        self._warm_up = warm_up
         self.replays = 0
+
+    @property
+    def most(self) -> int:
+        """How often it was called with arguments of one kind."""
+        return max(self._calls.values(), default=0)
 
     def __call__(self, *given: Any) -> Any:
         """Call it, or replay the graph of such arguments."""
@@ -68,7 +82,7 @@ class Launches:
         at = kind_of((given, made))
         self._given += [(given, made)] if at not in self._calls else []
         self._calls[at] = self._calls.get(at, 0) + 1
-        if self._calls[at] <= WARM_UP:
+        if self._calls[at] <= self._warm_up:
             return self._eager((given, {}))
         if at not in self._graphs:
             self._graphs[at] = self._captured((given, {}))

@@ -212,3 +212,15 @@ def memory_of(value: ast.expr, holds: Mapping[str, Collection[str]]) -> set[str]
     else:
         parts = [n for n in ast.iter_child_nodes(value) if isinstance(n, ast.expr)]
     return {name for part in parts for name in memory_of(part, holds)}
+
+
+def only_added_to(body: Iterable[ast.AST]) -> set[ast.AST]:
+    """``self.losses`` of ``self.losses["d"].append(loss.item())``, of which nothing is read."""
+    found = set[ast.AST]()
+    for call in (n.value for top in body for n in ast.walk(top) if isinstance(n, ast.Expr)):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
+            inner = call.func.value
+            while isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant):
+                inner = inner.value
+            found.add(inner)
+    return found
