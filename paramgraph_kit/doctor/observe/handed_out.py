@@ -11,7 +11,9 @@ from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, elements_of,
 from paramgraph_kit.trace.model import Failure
 
 _MENDABLE = ("stale-input", "output-alias", "parameter-rebound")
-_FILLED = re.compile(r"\nafter   (?P<path>[A-Za-z_][\w.]*(?:\[[^\]]+\])?)\.copy_\(")
+_FILLED = re.compile(
+    r"\nafter   (?:(?:where [^,]*, )?`(?:if [^:\n]*: )?)?(?P<path>[A-Za-z_][\w.]*(?:\[[^\]]+\])?)\.copy_\("
+)
 _KEEPS = ("append", "appendleft", "add", "put", "put_nowait", "setdefault", "insert", "extend")
 _MOST = 3  # lines that are named
 

@@ -36,9 +36,10 @@ _MOST_ENTRIES, _MOST_PLACES = 256, 4096
 _MOST_LOOKS = 16  # behind a capture, ahead of the first replay
 _MOST_S = 2.0  # that looking at replays may take in all
 _DEEP = 2  # objects in objects, and tables in tables
+_IN_ROW = "by its number"  # what else is told of a list's entry, or a tuple's
 _OF_MODULES = ("_parameters", "_buffers", "_modules")  # which are told by their own names
 _ALIKE = ("stale-input", "parameter-rebound")
-Chain = tuple[Any, ...]  # names of attributes, and the keys of entries as one-tuples
+Chain = tuple[Any, ...]  # names of attributes, and the keys of entries as tuples
 Key = tuple[int, Chain]  # what has it, by its id, and the way from there
 
 
@@ -200,15 +201,17 @@ def _in_object(owner: int, chain: Chain, value: Any, device: str, found: dict[Ke
 
 
 def _in_table(owner: int, chain: Chain, table: Any, device: str, found: dict[Key, _Held], deep: int) -> None:
-    entries: Iterable[tuple[Any, Any]] = list(dict.items(table)) if is_a(table, dict) else enumerate(_plain(table))
+    by_name = is_a(table, dict)
+    entries: Iterable[tuple[Any, Any]] = list(dict.items(table)) if by_name else enumerate(_plain(table))
     for number, (key, part) in enumerate(entries):
         if number >= _MOST_ENTRIES or len(found) >= _MOST_PLACES:
             return
         with suppress(Exception):  # a key of the user's, or what a tensor of theirs is asked for
             if is_a(part, torch.Tensor):
-                _note_tensor((owner, (*chain, (key,))), part, device, found)
+                _note_tensor((owner, (*chain, (key,) if by_name else (key, _IN_ROW))), part, device, found)
             elif deep > 1 and is_a(part, (list, dict, tuple)):
-                _in_table(owner, (*chain, (key,)), part, device, found, deep - 1)
+                way = (*chain, (key,) if by_name else (key, _IN_ROW))
+                _in_table(owner, way, part, device, found, deep - 1)
 
 
 def _plain(table: Any) -> list[Any]:
@@ -291,7 +294,7 @@ def _lines(body: ast.AST, chain: Chain) -> Iterator[tuple[ast.stmt, str]]:
                 path = ast.unparse(target)
                 pairs = f"for key, new in ({given}).items(): {path}[key].copy_(new)"
                 several = f"for held, new in zip({path}, {given}): held.copy_(new)"
-                yield node, several if isinstance(chain[-1][0], int) and _is_list(node.value) else pairs
+                yield node, several if _IN_ROW in chain[-1][1:] or _is_list(node.value) else pairs
         elif isinstance(node, ast.Expr) and isinstance(call := node.value, ast.Call):
             func = call.func
             if isinstance(func, ast.Attribute) and func.attr == "update" and _is_table(func.value, chain):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,10 @@ from paramgraph_kit.trace.model import Failure
 
 _WRITTEN = re.compile(
     r"before  (?P<line>[^\n]*)\nafter   (?P<copy>(?P<path>[\w.]+)\.copy_\([^\n]*\))(?P<where>, [^\n;)]*)?"
+)
+_ROWS = re.compile(
+    r"before  (?P<line>[^\n]*)\n"
+    r"after   (?P<copy>for \w+, new in zip\((?P<path>[A-Za-z_]\w*\.\w+), [^\n]*\.copy_\(new\))"
 )
 _VIEWS = frozenset(
     """as_strided chunk contiguous detach diagonal expand expand_as flatten get narrow permute pop reshape select split
@@ -32,7 +36,35 @@ def once_it_is_there(told: Iterable[Failure], files: Iterable[str]) -> Iterator[
             at = failure.frame.line
             own = owned(next(n for n in ast.walk(tree) if isinstance(n, ast.Assign) and n.lineno == at))
             failure = replace(failure, fix=f"before  {found['line']}\nafter   {copied}, and else {own}")
-        yield failure
+        yield _once_made(failure, names)
+
+
+def _once_made(failure: Failure, names: Mapping[str, str]) -> Failure:
+    """The same of a method by which the object itself is made, and which gives an attribute its first tensors."""
+    found, frame = _WRITTEN.fullmatch(failure.fix) or _ROWS.fullmatch(failure.fix), failure.frame
+    tree = tree_of(names[frame.file]) if found and frame and frame.file in names else None
+    if not found or tree is None or frame is None or not _is_made_by(found["path"], frame.line, tree):
+        return failure
+    head, _, name = found["path"].rpartition(".")
+    where, copied = found.groupdict().get("where") or "", found["copy"]
+    words = f"where `hasattr({head}, {name!r})`, `{copied}`{where}, and else this line as it is"
+    return replace(failure, fix=f"before  {found['line']}\nafter   {words}")
+
+
+def _is_made_by(path: str, line: int, tree: ast.AST) -> bool:
+    """Whether a method gives this attribute a value that has none before it is called where the object is made."""
+    head, _, name = path.rpartition(".")
+    for kind in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
+        methods = [n for n in kind.body if isinstance(n, FUNCTIONS[:2])]
+        own = next((n for n in methods if n.lineno <= line <= (n.end_lineno or 0)), None)
+        if own is None or own.name in MAKERS or not own.args.args or head != own.args.args[0].arg:
+            continue
+        makers = [n for n in methods if n.name in MAKERS]
+        calls = (n.func for m in makers for n in ast.walk(m) if isinstance(n, ast.Call))
+        return any(last_name(each) == own.name for each in calls) and not any(
+            first or ast.unparse(part) != path for first, part, _ in _stores(kind, name)
+        )
+    return False
 
 
 def owned(node: Any, as_it_is: str = "this line as it is") -> str:
