@@ -66,6 +66,42 @@ def test_a_copy_is_made_of_what_a_coroutine_gives_and_not_of_itself(body: str, t
     assert told.fix == "before  {}\nafter   {}".format(*BODIES[body])
 
 
+FUTURES = """
+from concurrent.futures import Future
+net = nn.Linear(4, 4).to(device).requires_grad_(False)
+x = torch.zeros(2, 4, device=device)
+net(x)
+class Worker:
+    def __init__(self):
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.y = net(x).tanh()
+    def serve(self, batches):
+        futures = [Future() for _ in batches]
+        for batch, future in zip(batches, futures):
+            x.copy_(batch)
+            self.graph.replay()
+            future.set_result(self.y)
+        return [future.result() for future in futures]
+def main():
+    worker, got = Worker(), []
+    for _ in range(2):
+        ADDED
+    return torch.stack(got).cpu()
+"""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("added", ["got += {}", "got.extend({})"])
+def test_a_copy_is_made_of_each_of_several(added: str, tmp_path: Path) -> None:
+    # GIVEN a method that gives a list of results, whose entries are added to another WHEN diagnosed
+    served = "worker.serve([torch.randn(2, 4).to(device) for _ in range(2)])"
+    names = load(PRELUDE + FUTURES.replace("ADDED", added.format(served)), tmp_path / "program.py")
+    fixes = [f.fix for f in pgk.diagnose(names["main"]).failures if f.frame and f.frame.text == added.format(served)]
+    # THEN each entry is copied, and no list is asked for a clone()
+    assert fixes == [f"before  {added.format(served)}\nafter   {added.format(f'[y.clone() for y in {served}]')}"]
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("body", BODIES)
 def test_coroutines_that_give_copies_are_no_problem(body: str, tmp_path: Path) -> None:

@@ -60,6 +60,15 @@ def grouped(what: ast.expr) -> str:
     return f"({text})" if isinstance(what, (ast.Await, ast.IfExp, ast.BinOp, ast.UnaryOp, ast.BoolOp)) else text
 
 
+def clone_of(node: ast.AST, what: ast.expr) -> str:
+    """A copy of what a statement keeps; of each entry where it adds those: ``kept += step(x)``."""
+    func = node.func if isinstance(node, ast.Call) else None
+    extends = isinstance(func, ast.Attribute) and func.attr == "extend" and what in node.args  # type: ignore[attr-defined]
+    adds = extends or (isinstance(node, ast.AugAssign) and node.value is what)
+    is_given = adds and isinstance(what, (ast.Call, ast.Await))
+    return f"[y.clone() for y in {ast.unparse(what)}]" if is_given else f"{grouped(what)}.clone()"
+
+
 def copy_of(given: str, value: Any) -> str:
     """The text of a copy of what a text names; ``value``: what that is."""
     kind = type(value)

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
-from paramgraph_kit.doctor.observe.copied_names import cloned_at, copied_at, copy_of, grouped
+from paramgraph_kit.doctor.observe.copied_names import clone_of, cloned_at, copied_at, copy_of, grouped
 from paramgraph_kit.doctor.observe.given_away import GivenAway
 from paramgraph_kit.doctor.observe.given_results import of_empty, of_future, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
@@ -322,7 +322,7 @@ def with_clone(node: ast.AST, what: ast.expr, held: Any = None) -> tuple[str, st
     line = line[1:-1] if isinstance(node, ast.Yield) else line  # which stands in brackets
     at = line.rfind(kept) if isinstance(node, (ast.Assign, ast.Yield)) else line.find(kept, line.find("("))
     at = line.find(kept) if at < 0 else at  # kept += [f(x) for x in xs]
-    cloned = row_with_clones(what, held) or f"{grouped(what)}.clone()"
+    cloned = row_with_clones(what, held) or clone_of(node, what)
     return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
 
 
@@ -422,7 +422,8 @@ def _of_entries(failure: Failure, what: ast.expr, held: Any) -> Failure:
     """The same, where a list's entries are dictionaries, which have no clone()."""
     entries = [*islice(held, _MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
     whole = bool(entries) and all(type(each) is dict for each in entries)
-    name, cloned = ast.unparse(what), f"{grouped(what)}.clone()"
+    name = "y" if f"[y.clone() for y in {ast.unparse(what)}]" in failure.fix else ast.unparse(what)
+    cloned = f"{grouped(what) if name != 'y' else name}.clone()"
     if entries and all(isinstance(each, tuple) for each in entries):  # also those whose parts have names
         return replace(failure, fix=failure.fix.replace(cloned, f"copy.deepcopy({name})"))
     if entries and not any(is_a(each, _HAVE_WORDS) or hasattr(type(each), "clone") for each in entries):
