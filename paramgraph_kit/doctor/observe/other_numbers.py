@@ -30,6 +30,11 @@ _OF_OBJECT = (
     "numbers of the {names} among its arguments are frozen at {at}: where a call is given others, capture once for each"
 )
 _LEFT = ("scalar-frozen", "learning-rate-frozen", "branch-frozen", "size-frozen")
+_OF_A_WORD = (
+    "a graph keeps what {own!r} among the arguments decides ({new!r} does otherwise at {at}): where others come, "
+    "capture once for each"
+)
+_MOST_WORDS = 2
 _MOST_TURNS = 3  # numbers that are tried for one test
 _MOST_ALONE = 6  # numbers that are tried each by itself
 TAKES_NO_OTHERS = "with other numbers as arguments it fails, so what they decide could not be seen"
@@ -222,6 +227,7 @@ def _is_made_often(kind: type, function: Any) -> bool:
 
 def frozen_names(caller: Caller, found: Examination, base: Call, told: set[tuple[str, Frame | None]]) -> None:
     """Call once more with other numbers in outer variables: candidates for parameters, where nothing is told."""
+    _note_words(caller, found, base)
     if not (numbers := caller.state.numbers()):
         return
     held: list[tuple[Holder, Any]] = [(holder, holder.read()) for holder, _ in numbers]
@@ -241,3 +247,20 @@ def frozen_names(caller: Caller, found: Examination, base: Call, told: set[tuple
             what = "decides a branch" if failure.code == "branch-frozen" else "would be frozen"
             text = f"{', '.join(names)} {what} at {failure.frame.label()}"
             found.notes += [f"candidate for a parameter: {text}"] if names else []
+
+
+def _note_words(caller: Caller, found: Examination, base: Call) -> None:
+    """Note what a word among the arguments decides, ``script="latin"``: most are the same in all calls."""
+    words = list[Given]()
+    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        words += islice(with_other_words(caller), _MOST_WORDS)
+    for args, kwargs in words:
+        other = caller.call(args, kwargs, drawing=base.number)
+        moved = differences(base.steps, other.steps, random_drawn=False) if other.ended is None else []
+        at = next((f.frame for f in moved if f.code in _LEFT and f.frame is not None), None)
+        given = zip((*args, *kwargs.values()), (*caller.args, *caller.kwargs.values()), strict=True)
+        pairs = [(own, new) for new, own in given if new is not own]
+        if at is not None and len(pairs) == 1:
+            own, new = pairs[0]
+            found.notes.append(_OF_A_WORD.format(own=own, new=new, at=at.label()))
+            return
