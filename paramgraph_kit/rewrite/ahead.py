@@ -36,6 +36,7 @@ from paramgraph_kit.rewrite.source.edits import (
     within,
     without_gradients,
 )
+from paramgraph_kit.rewrite.source.given_back import GivenBack
 from paramgraph_kit.rewrite.source.place import Place, called, value_of
 from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner_of, settings_of
 from paramgraph_kit.trace.model import Failure
@@ -71,6 +72,7 @@ class Ahead(Lending):
         self.reads_there = False  # what the host reads in the middle of a step stays as it is
         self.forced: set[str] = set()  # numbers that move behind the launch, and that a graph would keep
         self.put_off: list[ast.stmt] = []  # what gives optimizers their numbers, where they step behind the launch
+        self.given_back: GivenBack | None = None  # gradients that lines behind the launch take away at times
         self.ahead: list[ast.stmt] = []  # what is done before the launch, as it stands
         self.fetched: feeding.Fetched | None = None  # batches that it fetches, which are fetched there
         self.rated: list[str] = []  # optimizers of which something that is moved writes the rate
@@ -297,22 +299,26 @@ class Ahead(Lending):
         failures: Sequence[Failure],
         places: Sequence[tuple[Failure, Source, ast.stmt]],
     ) -> set[str]:
-        """Arguments by which a call with other numbers did something else, where that froze numbers and nothing else.
-
-        Nothing where the file calls the function at several places, which would all have to say their number before, or
-        where tensors are of float64, whose last digits a tensor for it would lose.
-        """
+        """Arguments by which a call with other numbers did something else, where that froze numbers and no more."""
         told = [f for f in failures if OTHER_NUMBERS in f.message]
-        calls = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
-        every = (*tree_leaves(self.prover.inputs), *self.prover.state.tensors)
-        wide = any(isinstance(each, torch.Tensor) and each.dtype is torch.float64 for each in every)
-        if not told or any(f.code != "scalar-frozen" for f in told) or len(calls) > 1 or wide:
+        if not told or any(f.code != "scalar-frozen" for f in told) or not self.says_numbers_before(source, function):
             return set()
         read = {name for f, _, node in places if any(f is each for each in told) for name in names_in(node)}
         made = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
         for _ in made:  # `rest = 1 - alpha` is of what it reads
             read |= {name for node in made if moving.stored([node]) & read for name in names_in(node.value)}
         return {*moving.arguments_of(function)} & read - moving.stored(moving.body_of(function)) - {"self"}
+
+    def says_numbers_before(self, source: Source, function: Function) -> bool:
+        """Whether whoever launches a function can say its numbers before, in tensors.
+
+        Not where the file calls it at several places, which would all have to, or where tensors are of float64, whose
+        last digits a tensor for such a number would lose.
+        """
+        calls = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+        every = (*tree_leaves(self.prover.inputs), *self.prover.state.tensors)
+        wide = any(isinstance(each, torch.Tensor) and each.dtype is torch.float64 for each in every)
+        return len(calls) <= 1 and not wide
 
     def _modules_called(self, function: Function) -> set[str]:
         """The paths of networks that a function calls, and of plain functions that an object has."""

@@ -295,6 +295,7 @@ class Behind(Ahead):
         found = tails.tail(source, function, self.cut, *known, self.graded) if self.cut >= 0 else None
         if found is not None:
             found.again = [node for node in found.again if node not in self.put_off]
+            found.held = self.given_back.lines if self.given_back is not None else found.held
         return found
 
     def _deferred(

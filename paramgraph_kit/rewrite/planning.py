@@ -44,7 +44,7 @@ class Attempt(Behind):
         left = [f for f in failures if id(f) not in self.unsafe or id(f) in self.elsewhere]
         self.rate, self.fed, self.watch = self.kept is not None and self.kept.rates, None, None
         self.behind, self.alone, self.rated = [], [], []
-        if taken := takes_gradients_at_times(self.sources.values()):
+        if (taken := takes_gradients_at_times(self.sources.values())) and self.given_back is None:
             self.moves = False  # a step behind the launch would miss gradients for ever that a capture has not made
         if loads := self._loads(failures):
             return loads  # the others are asked again on these lines, which may go behind the launch

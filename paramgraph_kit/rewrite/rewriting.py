@@ -31,8 +31,10 @@ from paramgraph_kit.rewrite.begun_numbers import begun_inside, in_words, is_writ
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.filled_anew import WHY, frozen_fills
+from paramgraph_kit.rewrite.little import told_of_little
 from paramgraph_kit.rewrite.memory_owners import MEMORY, OTHER_MEMORY, tensor_slots
-from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_thin, is_wrong_there
+from paramgraph_kit.rewrite.moving_numbers import for_each_number, with_numbers_moving, wrong_given
+from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_wrong_there
 from paramgraph_kit.rewrite.proving.constructed import wrongly_made
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
@@ -50,32 +52,13 @@ from paramgraph_kit.rewrite.source.in_order import too_early
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.rewrite.starts import wrong_from, wrong_later
 from paramgraph_kit.rewrite.trained_behind import branch_behind
-from paramgraph_kit.rewrite.truths import Known, truth_of
+from paramgraph_kit.rewrite.truths import Known, truth_of, without_gradients
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 
 REPLAYED = "replays of one graph give eager's results and state {how} ({where})"
 UNSTEADY = "two runs from one state give other results"
-LITTLE = "this is right, but with so little in its graph it may be no faster: what stands below brings more there"
-HARDLY = (
-    "this is right, but a launch of so little costs what it saves, so a graph does not pay here: leave the step as it "
-    "is, unless what stands below brings more there"
-)
-
-
-def tell_little(found: Rewriting) -> None:
-    """Say of a whole rewriting that most of the step runs behind its graph, and that nothing brings more there."""
-    found.is_little = True
-    inside, behind = found.worth.inside, found.worth.behind
-    text = f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
-    said = _told_of_little(found).partition(", unless" if is_thin(found) else ":")[0]
-    found.verified += [each for each in (text, said) if each not in found.verified]
-
-
-def _told_of_little(found: Rewriting) -> str:
-    """What is said of a rewriting with so little in its graph."""
-    return HARDLY if is_thin(found) else LITTLE
 
 
 def rewrite(
@@ -123,7 +106,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     stale: list[tuple[Ways, str]] = []  # ways after which a graph would keep a number that moves behind it
 
     def one(other: Ways) -> Rewriting:
-        made = _rewritten(other, failures, truth, Rewriting(found.function))
+        own = truth if other.given_back is None else without_gradients(truth)
+        made = _rewritten(other, failures, own, Rewriting(found.function))
         if made.complete and is_wrong_there(made, other.ran):
             made = Rewriting(found.function, left=list(failures), instead=by_hand.lines(other, failures))
             made.unsaid = by_hand.unsaid(other, failures)
@@ -132,11 +116,23 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         stale.extend([(other, made.stale)] if made.stale and len(made.left) <= TRIES else [])  # one number mends few
         return made
 
+    def plainly(other: Ways, known: Sequence[Failure], own: Truth) -> Rewriting:
+        return _rewritten(other, known, own, Rewriting(found.function))
+
     if (other := attempt.guarded(failures)) is not None and (behind := one(other)).complete:
         return behind
+    back = one(other) if (other := attempt.giving_back(failures)) is not None else None
+    if back is not None and back.complete:
+        return back
     first = one(attempt)
     if truth.unsteady:
         return first
+    if not first.complete and (made_so := with_numbers_moving(attempt, failures, plainly)) is not None:
+        return made_so
+    if back is not None and back.diff and len(back.left) < len(first.left):
+        return for_each_number(
+            attempt, without_gradients(truth), back
+        )  # others would step with gradients that no launch makes
     moved = attempt.prover.operations[1]
     whole_inside, plain_lines = first.complete and is_mostly_inside(attempt.prover), attempt
     if not whole_inside and (other := attempt.placing(failures)) is not None:
@@ -222,7 +218,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     most, least = max(little, key=lambda pair: pair[0], default=(0, first))
     if most:
         least.instead, least.is_little = first.instead, True  # what would bring more into the graph
-        least.verified.append(_told_of_little(least))
+        least.verified.append(told_of_little(least))
         first.otherwise = least
     first.known = least.known = known_on_host.told(attempt, failures)
     return first
@@ -302,6 +298,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             return made
         if not (why := unlike(attempt.prover, truth, rounds, attempt.sources.values())):
             why, untried = wrong_later(attempt, truth, rounds)
+            why = why or wrong_given(attempt, truth, rounds)
             wrong, not_run = wrongly_made(attempt.sources, rounds.texts, attempt.space, owner_of(attempt.function))
             why, untried = why or wrong, [*untried, *not_run]
             if why:

@@ -10,6 +10,7 @@ from typing import Any
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.rewrite.counting import optimizers
+from paramgraph_kit.rewrite.proving.closeness import GRADIENTS
 from paramgraph_kit.rewrite.proving.proof import Prover, Truth
 
 LIMIT_S = 120.0  # after which no more ways of rewriting a function are begun
@@ -29,6 +30,13 @@ def _in_form(found: Sequence[dict[str, Any]], *, rate: bool, fuse: bool) -> Iter
     there = device()
     with optimizers.made_so(there, rate=rate, fuse=fuse), optimizers.prepared(found, there, rate=rate, fuse=fuse):
         yield
+
+
+def without_gradients(truth: Truth) -> Truth:
+    """The same where gradients that a step misses are there behind it: what it has made of them counts."""
+    other = truth.anew()
+    other.seen = {name: values for name, values in truth.seen.items() if name != GRADIENTS}
+    return other
 
 
 class Known:

@@ -30,6 +30,7 @@ from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.reads import one_name
 from paramgraph_kit.rewrite.source import hosts, moving, writes
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.given_back import given_back
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
 
@@ -48,6 +49,13 @@ class Ways(Fetching):
         other.fetches, other.leads, other.in_methods = self.fetches, self.leads, self.in_methods
         other.sources = self.sources  # what is kept in tensors has edits of these
         other.shown = self.shown
+        return other
+
+    def with_inputs(self, prover: Prover) -> Ways:
+        """The same in steps that are given something else, in which it is seen what moves."""
+        other = self._other()
+        other.prover, other.kept, other.shown = prover, None, Shown()
+        other.args, other.kwargs = prover.inputs
         return other
 
     def same_names(self) -> dict[str, str]:
@@ -245,20 +253,39 @@ class Ways(Fetching):
         at = self._definition()
         if at is None:
             return None
-        found = self._rates_ahead(failures, partial(optimizers.has_renumbered, at[0]))
-        other = self.split([f for f in failures if f.code == "learning-rate-frozen"]) if found else None
+        other = self.split([f for f in failures if f.code == "learning-rate-frozen"])
         if other is None:
             return None
-        order = list(moving.body_of(at[1]))
-        found = other.put_off = [node for node in found if node in order[: other.cut]]
-        stay = [node for node in order[: other.cut] if node not in found]
+        other.put_off = self._rates_behind(failures, other.cut)
+        return other if other.put_off else None
+
+    def _rates_behind(self, failures: Sequence[Failure], cut: int) -> list[ast.stmt]:
+        """Statements before a cut that give optimizers their numbers, where they can do so behind the launch."""
+        at = self._definition()
+        if at is None:
+            return []
+        order = list(moving.body_of(at[1]))[:cut]
+        found = self._rates_ahead(failures, partial(optimizers.has_renumbered, at[0]))
+        found = [node for node in found if node in order]
+        stay = [node for node in order if node not in found]
         made, asked = moving.stored(found), {path for node in found for path in writes.paths(node)}
         if not found or any(names_in(node) & made & locals_of(at[1]) for node in stay):
-            return None
+            return []
         later = [node for node in stay if node.lineno > found[0].lineno]
         known = ("zero_grad",), self._modules_called(at[1])
         changed = {path for node in later for path in writes.written(node, *known)}
-        return other if not any(writes.touches(a, b) for a in changed for b in asked) else None
+        return found if not any(writes.touches(a, b) for a in changed for b in asked) else []
+
+    def giving_back(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with a step, ahead of which lines take gradients away at times, behind the launch; or None."""
+        at = self._definition()
+        found = given_back(self.sources.values(), *at) if at is not None and self.kept is None else None
+        if at is None or found is None:
+            return None
+        other = self._other()
+        other.cut, other.given_back = found.cut, found
+        other.put_off = self._rates_behind(failures, other.cut)
+        return other if other._tail(*at) is not None else None
 
     def split_where_made(self, left: Sequence[Failure]) -> Ways | None:
         """The same from where an object is made that the rest writes into, as each launch has to make it anew."""

@@ -48,6 +48,7 @@ def _rewritten(
     from paramgraph_kit.rewrite import rewriting
     from paramgraph_kit.rewrite.by_hand import all_told
     from paramgraph_kit.rewrite.cell_step import as_step
+    from paramgraph_kit.rewrite.little import tell_little
     from paramgraph_kit.rewrite.result import Rewriting
     from paramgraph_kit.rewrite.round_missed import tell_missed
     from paramgraph_kit.rewrite.round_within import one_round
@@ -84,9 +85,9 @@ def _rewritten(
             found.fix = rewritten = Rewriting(rewritten.function, pieces=pieces.text, left=[*found.failures])
             return rewritten.left
         if rewritten.complete and not rewritten.is_little:
-            rewriting.tell_little(rewritten)
+            tell_little(rewritten)
     elif rewritten.complete and rewritten.worth.is_tiny and not rewritten.is_little:
-        rewriting.tell_little(rewritten)
+        tell_little(rewritten)
     if not rewritten.complete and not ended:
         from paramgraph_kit.doctor.observe.kept_arguments import BY_OBJECT
         from paramgraph_kit.verbs._pieces import NOT_PROVED, in_pieces

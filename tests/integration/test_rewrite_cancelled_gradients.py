@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.source.cancelled import takes_gradients_at_times
 from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.given_back import given_back
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.trace.model import Failure
 from tests.integration.rewritten import lines_of, rewritten
@@ -70,18 +72,50 @@ def test_gradients_are_taken_at_times_where_a_branch_decides_it_ahead_of_the_ste
     assert takes_gradients_at_times([place.source]) is at_times
 
 
+FEED = """
+def feed(i):
+    return torch.randn(5, 4, generator=torch.Generator().manual_seed(i)).to(device), i
+"""
+
+
 @pytest.mark.sweep
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 @pytest.mark.parametrize("cancels", [AT_TIMES, ALWAYS], ids=["at times", "in each call"])
-def test_no_diff_fuses_a_step_or_moves_it_where_gradients_come_later(cancels: str, tmp_path: Path) -> None:
-    # GIVEN momentum, and a layer without gradients: in the first epoch alone, or ever WHEN the step is rewritten
-    fix = rewritten(NET + cancels + STEP, tmp_path)
-    # THEN kernels that take no momentum which begins later are for the second alone, and no step goes elsewhere
+def test_a_step_runs_behind_the_launch_where_gradients_come_later_and_gives_them_back(
+    cancels: str, tmp_path: Path
+) -> None:
+    # GIVEN momentum, and a layer without gradients: in the first epoch alone, or ever
+    # WHEN the step is rewritten, and runs ten steps of which six have all gradients
+    fix = rewritten(NET + cancels + STEP + FEED, tmp_path)
+    # THEN kernels that take no momentum which begins later are for the second alone
     if cancels is ALWAYS:
         assert any("fused=True" in line for line in lines_of(fix)), fix
         return
-    assert not fix.complete
-    assert not fix.diff, fix
+    # AND the first has its step behind each launch, with the gradients there again for the next
+    assert fix.complete, fix
+    assert not any("fused" in line for line in lines_of(fix))
+    assert 'held = [(p, p.grad) for group in opt.param_groups for p in group["params"]]' in lines_of(fix)
+    behind = str(fix.diff).partition("def after_f")[2]
+    assert "cancel(it)" in behind.partition("opt.step()")[0]
+    assert "p.grad = grad" in behind.partition("opt.step()")[2]
+
+
+READERS = {
+    "nobody": ("", True),
+    "a log of norms behind the step": ("    seen.append(net[1].weight.grad)\n", False),
+    "no zero_grad": ("NO ZERO", False),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_gradients_are_given_back_only_where_nobody_looks_at_them_behind_the_step(name: str, tmp_path: Path) -> None:
+    # GIVEN lines around a step that takes gradients away at times
+    more, known = READERS[name]
+    step = STEP.replace("    opt.zero_grad()\n", "") if more == "NO ZERO" else STEP + more
+    source = placed(AT_TIMES + step, "def f(x, it):", "", tmp_path).source
+    function = next(n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef) and n.name == "f")
+    # WHEN asked where it is cut THEN that is known only where they are made anew, and read by the step alone
+    assert (given_back([source], source, function) is not None) is known
 
 
 @pytest.mark.parametrize("begins", [True, False], ids=["at times", "in each call"])

@@ -92,6 +92,7 @@ def has_renumbered(source: Source, statement: ast.stmt) -> bool:
     """Whether a statement does that, or calls a function of the file that does: ``adjust_learning_rate(opt, it)``."""
     call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
     named = called(call) if isinstance(call, ast.Call) else ""
+    named = "" if named == "step" else named  # of an optimizer of the user's own, which keeps moments
     for function in (n for n in source.parents if isinstance(n, Function) and n.name == named):
         calls = {called(n) for n in ast.walk(function) if isinstance(n, ast.Call)}
         if any(map(renumbers, function.body)) and not calls & {"backward", "step", "zero_grad"}:

@@ -25,5 +25,14 @@ class Around:
         """Do what comes after a launch; returns the step's own result."""
         return self.after(inputs, out) if self.after is not None else out
 
+    def given(self, inputs: Arguments, static: Arguments) -> Arguments:
+        """What a graph was captured with, as what is around its launch gets it: numbers are those of today's step."""
+        (args, kwargs), (own, named) = static, inputs
+        moved = [n for n, each in enumerate(own) if type(each) in (int, float) and each != args[n]]
+        others = {n: each for n, each in named.items() if type(each) in (int, float) and each != kwargs[n]}
+        if not moved and not others:
+            return static
+        return tuple(own[n] if n in moved else each for n, each in enumerate(args)), {**kwargs, **others}
+
 
 NOTHING = Around()

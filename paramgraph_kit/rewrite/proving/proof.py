@@ -289,9 +289,9 @@ class Prover:
                     for there, value in zip(tree_leaves(static), tree_leaves(inputs), strict=True):
                         if told and isinstance(there, torch.Tensor):
                             there.copy_(value)
-                around.prepare(static)
+                around.prepare(given := around.given(inputs, static))
                 graph.replay()
-                results.append(copied(opened(around.finish(static, out))))
+                results.append(copied(opened(around.finish(given, out))))
                 self.let_go += [tensor for tensor, grad in begun if tensor.grad is not grad]
             check_alike(self._alike, alike(self.state.holders))
             seen = self._seen(results, keeper)

@@ -19,6 +19,22 @@ _TAKEN, _BACK, _STEP = "taken", "backward", "step"
 
 def takes_gradients_at_times(sources: Iterable[Source]) -> bool:
     """Whether lines give gradients None ahead of a step in some calls, and leave them in others."""
+    sources = list(sources)
+    taking, named = _taking(sources)
+    if not any(taking.values()):
+        return False
+    does = {name: _does(name, named, _DEEP) for name in named}
+    functions = (n for source in sources for n in ast.walk(source.tree) if isinstance(n, Function))
+    return any(_between([*_own(f)], taking[id(f)], does) for f in functions)
+
+
+def taken_in(sources: Iterable[Source], function: Function) -> list[ast.AST]:
+    """Lines of a function that give gradients None in some calls, or call helpers that do."""
+    return _taking(list(sources))[0].get(id(function), [])
+
+
+def _taking(sources: list[Source]) -> tuple[dict[int, list[ast.AST]], dict[str, list[_Placed]]]:
+    """By function the lines that do that at times, or call such helpers; all functions by name."""
     functions = [(source, n) for source in sources for n in ast.walk(source.tree) if isinstance(n, Function)]
     named: dict[str, list[_Placed]] = {}
     for source, function in functions:
@@ -35,10 +51,7 @@ def takes_gradients_at_times(sources: Iterable[Source]) -> bool:
                     taking[id(function)].append(call)
                 if every and call not in always[id(function)]:
                     always[id(function)].append(call)
-    if not any(taking.values()):
-        return False
-    does = {name: _does(name, named, _DEEP) for name in named}
-    return any(_between([*_own(f)], taking[id(f)], does) for _, f in functions)
+    return taking, named
 
 
 def _does(name: str, named: Mapping[str, list[_Placed]], deep: int) -> str:

@@ -54,6 +54,7 @@ class Tail:
     statements: list[ast.stmt]
     again: list[ast.stmt]  # what the host computes before it from the arguments alone, and it computes again
     context: str = ""  # that of the function: no gradients
+    held: tuple[Sequence[str], ast.stmt | None, Sequence[str]] = ((), None, ())  # lines before it, and behind a part
 
 
 def body_of(function: Function) -> Iterator[ast.stmt]:
@@ -188,6 +189,8 @@ def move(
     lines += [f"    with {off}:"] * bool(off)
     deep = "    " * (1 + bool(off))
     lines += [f"{deep}{line}" for line in ended[1]]
+    held, last, given_back = tail.held if tail is not None else ((), None, ())
+    lines += [f"{deep}{line}" for line in held]
     around = None
     for node in (*again, *moved):
         depth, context = len(source.indent(node)), context_of(source, node) if not off else ""
@@ -202,6 +205,7 @@ def move(
         text = [each.rstrip() for each in source.part(node, edited)]
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
         lines += [each if each[:depth].strip() else deep + "    " * bool(context) + each[depth:] for each in text]
+        lines += [f"{deep}{line}" for line in given_back if node is last]
     edits += [source.after(function, lines), *handed_out(source, function, name)]
     return Moved(edits, name, parameters, len(given), len(names), extra, tail is not None)
 

@@ -1,0 +1,26 @@
+"""What is said of a rewriting that is right, and has so little of a step in its graph that a launch may not pay."""
+
+from __future__ import annotations
+
+from paramgraph_kit.rewrite.own_launches import is_thin
+from paramgraph_kit.rewrite.result import Rewriting
+
+LITTLE = "this is right, but with so little in its graph it may be no faster: what stands below brings more there"
+HARDLY = (
+    "this is right, but a launch of so little costs what it saves, so a graph does not pay here: leave the step as it "
+    "is, unless what stands below brings more there"
+)
+
+
+def tell_little(found: Rewriting) -> None:
+    """Say of a whole rewriting that most of the step runs behind its graph, and that nothing brings more there."""
+    found.is_little = True
+    inside, behind = found.worth.inside, found.worth.behind
+    text = f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
+    said = told_of_little(found).partition(", unless" if is_thin(found) else ":")[0]
+    found.verified += [each for each in (text, said) if each not in found.verified]
+
+
+def told_of_little(found: Rewriting) -> str:
+    """What is said of a rewriting with so little in its graph."""
+    return HARDLY if is_thin(found) else LITTLE
