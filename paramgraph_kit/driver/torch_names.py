@@ -261,6 +261,7 @@ NAMES: dict[str, TorchName] = {
         TorchName(
             "torch._dynamo.compiled_autograd:", BOTH, "whether backwards are being compiled", "compiled_autograd_module"
         ),
+        TorchName("torch._C:_nn", ("2.11", "2.13"), "a loss that goes another way where a mode sees its operations"),
         TorchName("torch:_tensor_str", ("2.11", "2.13"), "to see that a tensor is printed"),
         TorchName("torch.utils._python_dispatch:TorchDispatchMode", ("2.11", "2.13"), "every operation as it runs"),
         TorchName("torch._dynamo.utils:graph_break_reasons", ("2.11", "2.13"), "why a function became several graphs"),

@@ -20,12 +20,11 @@ import torch
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.profiling import profiled
-from paramgraph_kit.rewrite.around import later
 from paramgraph_kit.rewrite.loops.merging import merged
 from paramgraph_kit.rewrite.loops.one_round import loops_around
 from paramgraph_kit.rewrite.proving.launches import Launches, plainly
-from paramgraph_kit.rewrite.proving.proof import STEPS, Arguments, Around
-from paramgraph_kit.rewrite.proving.worth import Share
+from paramgraph_kit.rewrite.proving.proof import STEPS, WARM_UP, Arguments, Around
+from paramgraph_kit.rewrite.proving.worth import Share, Worth
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.round_alone import rounds_of
 from paramgraph_kit.rewrite.round_around import numbers_set
@@ -133,8 +132,8 @@ def _called(whole: Ways, failures: Sequence[Failure], *, of_loader: bool) -> lis
     if not wanted:
         return []
     if not of_loader and own is not None:  # `if n % 5 == 0: self.train_generator(x)` beside what is told
-        ran = later.ran_in(own[0], whole.ran)
-        training = (n for n in ran if isinstance(n, Function) and n is not own[1] and any(map(is_backward, within(n))))
+        every = (n for n in ast.walk(own[0].tree) if isinstance(n, Function) and n is not own[1])
+        training = (n for n in every if any(map(is_backward, within(n))))
         wanted = {(own[0].file, n.name, first_line(n)): False for n in training} | wanted
     calls = _first_calls(whole, set(wanted))
     inner = sorted(calls, key=lambda key: not wanted[key])  # what calls others begins before them
@@ -229,11 +228,6 @@ def _merged(every: Sequence[dict[str, list[str]]]) -> dict[str, list[str]] | Non
     return texts
 
 
-def _first(warm: dict[str, int], name: str) -> dict[str, int]:
-    """How many calls of a round run as they are, where steps come to it so rarely that this is another number."""
-    return {"warm_up": warm[name]} if name in warm else {}
-
-
 def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewriting | None:
     """All of it in one diff, where the function gives with launches of all rounds what it gives."""
     texts, run = _merged([fix.texts for fix in found]), _merged([fix.run or fix.texts for fix in found])
@@ -279,13 +273,13 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
                 once = [fix for fix in found if fix.alone in rare and launches[fix.alone].most < 2]
                 if not once:
                     warm = {name: launches[name].most - 1 for name in rare}
-                    launches = {name: Launches(*each, **_first(warm, name)) for name, each in rounds.items()}
+                    launches = {name: Launches(*each, warm_up=warm.get(name, WARM_UP)) for name, each in rounds.items()}
                     space.update(launches)
                     wrong = truth.wrong(whole.prover.from_now().launched(whole.function))
             if wrong or not (once or all(each.replays for each in launches.values())):
                 return None
             # The same with the graphs' own memory: a caller may keep that where no line that was read does.
-            space.update({n: Launches(*each, handed=True, **_first(warm, n)) for n, each in rounds.items()})
+            space.update({n: Launches(*each, handed=True, warm_up=warm.get(n, WARM_UP)) for n, each in rounds.items()})
             if not once and truth.wrong(whole.prover.from_now().launched(whole.function)):
                 return None
     finally:
@@ -306,7 +300,7 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
         texts=texts,
         run=run,
         verified=told,
-        worth=share.worth(),
+        worth=Worth(*(-(-each // STEPS) for each in share.worth())),  # of one of them
         usage="; ".join(fix.usage for fix in found if fix.usage),
         more=list(found[1:]),
         _borrow=all_of,

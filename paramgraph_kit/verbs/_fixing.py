@@ -101,9 +101,9 @@ def _rewritten(
         leads_on = bool(rewritten.left) and all_told(rewritten.instead, rewritten.left)
         # Several places of which nobody has tried what is to be written: one that is wrong makes all of it wrong.
         leads_on = leads_on and not (pieces.is_most and rewritten.instead[1:])
-        if pieces and not leads_on:
+        if pieces and not leads_on and not pieces.is_apart:
             rewritten.instead = []  # what is proved is the fix
-        if pieces.is_plain and (not leads_on or _brings_more(rewritten.left, ran)):
+        if pieces.is_plain and not pieces.is_apart and (not leads_on or _brings_more(rewritten.left, ran)):
             refuted = [f"of rewritten lines, {each}" for each in rewritten.verified if each.startswith(REFUTED)]
             found.notes = (*found.notes, *refuted)
             found.fix = rewritten = Rewriting(rewritten.function, pieces=rewritten.pieces, left=[*found.failures])

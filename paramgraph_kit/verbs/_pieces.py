@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.own_lines import PLAIN
 from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.source.given import name_of
 from paramgraph_kit.rewrite.source.reach import names_of, owner_of
+from paramgraph_kit.verbs._called_pieces import compiled_there, functions_called
 from paramgraph_kit.verbs._lasting import LIMIT, MOST_LATE, compiled_for_each, goes_on, of_few_values, settles
 from paramgraph_kit.verbs._modules import by_forward, compiled_in_place, compiling, modules_called
 
@@ -50,6 +51,12 @@ class Pieces:
     kernels: int = 0  # in the launches of the last call
     operations: int = 0  # of a step
     is_plain: bool = False  # whether of the lines as they are
+    of_called: bool = False  # only functions that it calls are compiled
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether they stand beside words about the rest: so little of it is in launches."""
+        return self.of_called and not self.is_most
 
     @property
     def is_most(self) -> bool:
@@ -99,7 +106,10 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
                 if not of_few and (steady or settles(compiled, prover, around)):
                     text = f"{first}{LIMIT}; {text}{of_few_values(others)}"
                     of_few = Pieces(text, kernels, operations, lines is None)
-    return _of_modules(function, prover, truth, until) or of_few
+    of_modules = _of_modules(function, prover, truth, until)
+    if of_modules.is_most:
+        return of_modules
+    return max(of_modules, _of_called(function, prover, truth), key=lambda each: each.kernels) or of_few
 
 
 def _counts_in_a_module(prover: Prover) -> bool:
@@ -141,6 +151,30 @@ def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> Pi
     text = f"{written}, {PLAIN} of {called(function)}: {text}, the rest of it stays{first}"
     text = f"{LIMIT}; {text}{of_few_values(others)}" if others else text
     return Pieces(text, kernels, sum(prover.operations), True)
+
+
+def _of_called(function: Any, prover: Prover, truth: Truth) -> Pieces:
+    """What compiling the functions brings that it calls: all of those that are right so, each by itself."""
+    owner = owner_of(function)
+    every = functions_called(function, owner, object_name(owner, names_of(function)) if owner is not None else "")
+    until, best = time.monotonic() + LIMIT_S, NOT_PROVED
+    for some in [every, *([each] for each in every if every[1:])] if every else []:
+        if time.monotonic() > until:
+            break
+        with _forgotten(), compiled_there(some, owner):
+            step = _Watched(function, None, until)
+            text = _tried(step, prover.from_now(), truth, NOTHING)
+            text = text if text and goes_on(function, prover, NOTHING) else ""
+            others = compiled_for_each(function, prover, NOTHING) if text else []
+        launches, kernels = step.launches() if text else (0, 0)
+        if kernels <= max(launches, best.kernels) or others:
+            continue
+        written = "; ".join(each.compiling() for each in some)
+        text = f"{written}, {PLAIN} of {called(function)}: {text}, the rest of it stays"
+        best = Pieces(text, kernels, sum(prover.operations), True, True)
+        if some is every:
+            break
+    return best
 
 
 def _is_noted(prover: Prover, lines: Rewriting) -> bool:

@@ -119,3 +119,25 @@ class Trainer:
     name = frozen(text.splitlines(keepends=True), ["after_step"], ran, [])
     # THEN the counter is none of the graph's
     assert name.lstrip(".") == told
+
+
+@pytest.mark.parametrize(("told", "left"), [("self.losses.append(x)", ""), ("self.losses[-1] += x", ".losses")])
+def test_a_list_that_a_part_only_adds_to_is_none_that_it_reads(told: str, left: str) -> None:
+    # GIVEN a part that trains with `opt.step()`, called by a `step` that adds to the list that the part adds to
+    text = f"""\
+def critic_part(self, x):
+    self.opt.step()
+    self.note(x)
+class Trainer:
+    def note(self, x):
+        {told}
+    def critic(self, x):
+        critic_part(self, x)
+        self.losses.append(0)
+    def step(self, x):
+        self.critic(x)
+        print(self.losses[-1])
+"""
+    lines, ran = text.splitlines(keepends=True), ["critic_part", "Trainer.note"]
+    # WHEN it is asked what the part would keep THEN it is the list only where the part reads it: it calls no `step`
+    assert moved_around(lines, "critic", "critic_part", ["losses"], [".losses"], ran)[0] == left

@@ -200,6 +200,13 @@ def watched(observer: Observer) -> Iterator[None]:
     def told(*args: Any, **kwargs: Any) -> None:
         observer.findings.silent_if_own("host-counter", A_LOG)
 
+    def smoothed(x: torch.Tensor, labels: torch.Tensor, weight: Any = None, *more: Any) -> None:
+        """With weights and smoothing a mean picks the labels that are not ignored, but where a mode sees it."""
+        reduction, smoothing = (*more, 1, -100, 0.0)[0], more[2] if len(more) > 2 else 0.0
+        picks = weight is not None and smoothing > 0 and reduction == 1 and not labels.is_floating_point()
+        if picks and x.device.type == observer.findings.device:
+            observer.findings.refused(UNCAPTURED, 900, "cross_entropy", sure=True)
+
     table: list[tuple[Any, str, Callable[..., None]]] = [
         (cuda, "synchronize", waits_for("synchronize")),
         (cuda.Stream, "synchronize", waits_for("synchronize")),
@@ -214,6 +221,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (torch, "seed", lambda: observer.seeded("torch.seed()")),
         (cuda, "manual_seed_all", lambda seed: observer.seeded(f"manual_seed_all({seed})")),
         (cuda, "manual_seed", lambda seed: observer.seeded(f"manual_seed({seed})")),
+        (torch_name("_nn"), "cross_entropy_loss", smoothed),
         (torch_name("_tensor_str"), "_str", lambda tensor, *args, **kwargs: observer.shown(tensor)),
         (torch.Tensor, "record_stream", lambda tensor, *_: observer.unordered.freed.recorded(tensor)),
         (torch.Tensor, "tolist", lambda tensor: observer.listed(tensor)),

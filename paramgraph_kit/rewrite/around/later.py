@@ -134,7 +134,7 @@ def _holds(node: ast.stmt, block: Block) -> bool:
 def ran_in(source: Source, codes: Iterable[CodeType], entry: str = "") -> list[ast.stmt]:
     """The statements of all functions of a file that a step runs, or that what it runs calls by name.
 
-    ``entry``: what is run, which nothing that comes to it is called by: ``opt.step()`` of a part of ``step`` is another.
+    ``entry``: what is run; nothing in it calls what comes to it: ``opt.step()`` in a part of ``step`` is another one.
     """
     names = {name for code in codes for name in code.co_names}
     begins = {code.co_firstlineno for code in codes if code.co_filename == source.file}

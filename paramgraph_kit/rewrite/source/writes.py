@@ -214,9 +214,9 @@ def memory_of(value: ast.expr, holds: Mapping[str, Collection[str]]) -> set[str]
     return {name for part in parts for name in memory_of(part, holds)}
 
 
-def only_added_to(body: Iterable[ast.AST]) -> set[ast.AST]:
+def only_added_to(body: Iterable[ast.AST]) -> set[ast.expr]:
     """``self.losses`` of ``self.losses["d"].append(loss.item())``, of which nothing is read."""
-    found = set[ast.AST]()
+    found = set[ast.expr]()
     for call in (n.value for top in body for n in ast.walk(top) if isinstance(n, ast.Expr)):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
             inner = call.func.value
