@@ -112,6 +112,18 @@ def test_an_input_that_cannot_be_made_shorter_is_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.sweep
+def test_what_is_cleared_ahead_is_neither_told_nor_noted(tmp_path: Path) -> None:
+    # GIVEN a server that clears what it fills, so that rows behind an input are those of its own padding
+    text = SERVER.replace("MIXED", "h.softmax(0)").replace("RESULT", ROWS)
+    text = text.replace(f"        {LINE}", f"        self.ids.zero_()\n        self.lengths.fill_(1)\n        {LINE}")
+    names = load(PRELUDE + text, tmp_path / "program.py")
+    # WHEN asked with a batch that fills all THEN there is nothing to say
+    found = pgk.diagnose(names["server"].encode, names["ids"], names["lengths"])
+    assert not found.failures
+    assert "today's input fills" not in str(found)
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("mixed", ["h", "h.softmax(0)"])
 def test_rows_that_are_cut_off_are_none_of_a_view_that_is_kept(mixed: str, tmp_path: Path) -> None:
     # GIVEN a program that keeps the first rows as a view, where the further ones mix with them or not

@@ -88,9 +88,7 @@ class StaleTails:
             with suppress(RuntimeError):  # of another size of element, or of no strides
                 rest = _rest(writes) if lines else None
                 if rest is not None and not rest[1].any():
-                    self.full |= {
-                        line_at(p): (cut, sizes_of(t, cut)) for t, p in writes if (cut := cut_in(p)) is not None
-                    }
+                    self.full |= _filled_whole(writes)
                 if rest is not None and not keeper.is_outside(writes[0][0]):
                     rest = rest[0], self._left_by_others(key, *rest) if key in reads else torch.zeros_like(rest[1])
                 if rest is not None and rest[1].any():
@@ -132,8 +130,11 @@ def _part_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
 
 
 def _filled_whole(writes: list[tuple[torch.Tensor, Place]]) -> dict[tuple[str, int], tuple[ast.Subscript, set[int]]]:
-    """The lines that fill all of it in parts, and how many rows each fills."""
+    """The lines that fill all of it in parts, and how many rows each fills; none where something clears it anyway."""
     cuts = [(part, place, cut_in(place)) for part, place in writes]
+    size = writes[0][0].untyped_storage().nbytes() // writes[0][0].element_size()
+    if any(part.numel() == size and cut is None for part, _, cut in cuts):
+        return {}
     return {line_at(place): (cut, sizes_of(part, cut)) for part, place, cut in cuts if cut is not None}
 
 
