@@ -179,3 +179,25 @@ def test_a_lambda_that_reads_is_told_what_to_give(tmp_path: Path) -> None:
     told = str(pgk.diagnose(names["f"], *names["args"]))
     # THEN what the lambda is to give stands there
     assert "`lambda y, loss: loss.detach()` gives the tensor" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "codes"),
+    [
+        ({"weight": True, "label_smoothing": 0.1}, ("dynamic-shape",)),
+        ({"weight": True, "label_smoothing": 0.1, "reduction": "sum"}, ()),
+        ({"weight": True}, ()),
+        ({"label_smoothing": 0.1}, ()),
+    ],
+)
+def test_a_weighted_loss_with_smoothing_picks_its_labels(options: dict[str, Any], codes: tuple[str, ...]) -> None:
+    # GIVEN a loss whose mean with weights and smoothing picks the labels, but where a mode sees its operations
+    weight = torch.tensor([1.0, 2.0, 3.0], device=X.device)
+    given = {**options, "weight": weight} if "weight" in options else options
+    labels = torch.tensor([0, 2, 1, 1], device=X.device)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(x, labels, **given)
+
+    # WHEN it is diagnosed THEN that is told, and nothing of the others
+    assert pgk.diagnose(step, torch.randn(4, 3).to(X.device)).codes == codes

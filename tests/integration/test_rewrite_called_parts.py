@@ -10,16 +10,16 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite import round_within
 from paramgraph_kit.rewrite.proving.launches import Launches
+from paramgraph_kit.rewrite.proving.worth import Worth
 from paramgraph_kit.rewrite.result import Rewriting
-from paramgraph_kit.verbs._pieces import in_pieces
+from paramgraph_kit.verbs import _pieces
+from paramgraph_kit.verbs._pieces import Pieces, in_pieces
 from tests.integration.rewritten import run
 from tests.programs.running import differences, eager
 
-pytestmark = [
-    pytest.mark.sweep,
-    pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device"),
-]
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
 GAN = """
 class Gan:
     def __init__(self):
@@ -60,6 +60,7 @@ def feed(i):
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("told", ["self.losses.append(loss.item())", "pass"])
 def test_what_trains_now_and_then_and_what_does_in_each_step_have_a_graph_each(told: str, tmp_path: Path) -> None:
     # GIVEN a critic with a penalty of its slope, which reads numbers in between, and a generator trained in some steps
@@ -79,6 +80,7 @@ def test_what_trains_now_and_then_and_what_does_in_each_step_have_a_graph_each(t
     assert not differences(truth, seen, set()), fix
 
 
+@pytest.mark.sweep
 def test_functions_that_a_step_calls_are_compiled_where_it_cannot_be(tmp_path: Path) -> None:
     # GIVEN a step of which Dynamo takes no part, as the critic goes through a backward pass once more
     names = run(GAN.replace("NOTED", "pass").replace("TOLD", "pass"), tmp_path)
@@ -89,41 +91,17 @@ def test_functions_that_a_step_calls_are_compiled_where_it_cannot_be(tmp_path: P
     assert "generate" not in vars(names["gan"])
 
 
-LITTLE = """
-net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).to(device)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-x, y = torch.randn(12, 8).to(device), torch.randint(0, 3, (12,)).to(device)
-rows = torch.stack([torch.arange(12).roll(n) for n in (1, 5)]).to(device)
-masks = [(torch.arange(12) % 3 == n).to(device) for n in range(3)]
-args = ()
-def feed(i):
-    return ()
-def train():
-    net.train()
-    opt.zero_grad()
-    kept = rows[:, torch.rand(12, device=device).argsort() < 8]
-    loss = F.cross_entropy(torch.zeros(12, 3, device=device).index_add(0, kept[0], net(x)[kept[1]]), y)
-    loss.backward()
-    opt.step()
-    return float(loss)
-@torch.no_grad()
-def test():
-    net.eval()
-    guess = net(x).argmax(1)
-    rates = []
-    for mask in masks:
-        rates.append(int((guess[mask] == y[mask]).sum()) / int(mask.sum()))
-    return rates
-def f():
-    loss = train()
-    return loss, test()
-"""
-
-
-def test_pieces_come_before_a_round_with_next_to_nothing_of_it(tmp_path: Path) -> None:
-    # GIVEN an epoch that trains by rows it picks, and of which only the counting of what was right would be a graph
-    names = run(LITTLE, tmp_path)
-    # WHEN a fix is asked for THEN it is the pieces, which have more of it
-    fix: Any = pgk.diagnose(names["f"], fix=True).fix
-    assert fix.pieces, fix
-    assert not fix.alone
+@pytest.mark.parametrize(("kernels", "shown"), [(30, True), (3, False)])
+def test_pieces_come_before_a_round_with_next_to_nothing_of_it(
+    kernels: int, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN an epoch of which a round is a graph, with five of a hundred operations
+    device = pgk.device()
+    alone = Rewriting("f", alone="test_round", worth=Worth(5, 95))
+    monkeypatch.setattr(round_within, "one_round", lambda *_, of_loader, **__: None if of_loader else alone)
+    found = Pieces("f = torch.compile(f)", kernels, 100, is_plain=True)
+    monkeypatch.setattr(_pieces, "in_pieces", lambda *_: found)
+    # WHEN a fix is asked for THEN it is the pieces, where they have more of it
+    fix: Any = pgk.diagnose(lambda x: x[x > 0].tolist(), torch.ones(4, device=device), fix=True).fix
+    assert bool(fix.pieces) is shown
+    assert bool(fix.alone) is not shown
