@@ -416,3 +416,20 @@ class TestErrorsThatNodesRaise:
         graph.replay()
         assert factor.tolist() == [2, 2]
         del kept
+
+    def test_a_hook_of_the_leaf_that_raises_is_told_later(self, sim: torch.device, cuda: Any) -> None:
+        # GIVEN a leaf of the default stream with a hook that refuses its gradient
+        leaf, kept = _kept_on_the_default_stream(sim)
+        called: list[str] = []
+        hook = leaf.register_hook(lambda _: called.append("hook"))
+        # WHEN a capture goes backward to it THEN its stream spoils the capture before the hook is asked
+        with pytest.raises(RuntimeError, match="previous error during capture"), cuda.graph(cuda.CUDAGraph()):
+            (leaf * 3).sum().backward()
+        assert not called
+        del kept
+        # WHEN nothing is left of the default stream THEN it is, and the user's hooks are as they were
+        assert list(leaf._backward_hooks or ()) == [hook.id]
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            (leaf * 3).sum().backward()
+        assert called == ["hook"]

@@ -135,3 +135,72 @@ def test_other_words_than_the_cpu_s(sim: torch.device) -> None:
     ):  # fmt: skip
         with pytest.raises(kind, match=words):
             call()
+
+
+def test_segments_are_asked_for_their_name_and_place_first(sim: torch.device, cuda: Any) -> None:
+    # GIVEN sums of segments WHEN their lengths lie beside offsets THEN nobody waits for them
+    x, lengths, offsets = torch.arange(4.0, device=sim), *(torch.tensor(n, device=sim) for n in ([1, 3], [0, 1, 4]))
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        y = torch.segment_reduce(x, "sum", lengths=lengths, offsets=offsets)
+    graph.replay()
+    assert y.tolist() == [0, 6]
+    # WHEN the name is none, lengths are on the host, or numbers are whole THEN the words are CUDA's
+    for call, words in (
+        (lambda: torch.segment_reduce(x, "median", lengths=lengths), "reduce argument must be either"),
+        (lambda: torch.segment_reduce(x, "sum", lengths=lengths.cpu(), unsafe=True), "Expected data.get_device"),
+        (lambda: torch.segment_reduce(x.long(), "sum", lengths=lengths, unsafe=True), '"segment_reduce_cuda" not'),
+    ):
+        with pytest.raises((RuntimeError, NotImplementedError), match=words):
+            call()
+    with pytest.raises(RuntimeError, match="reduce argument"), cuda.graph(cuda.CUDAGraph()):
+        torch.segment_reduce(x * 2, "median", lengths=lengths)
+
+
+def test_scales_of_channels_are_counted_before_anybody_waits(sim: torch.device, cuda: Any) -> None:
+    # GIVEN three channels WHEN they are quantized by two scales in a capture THEN that is what is wrong
+    x, scale, zero = torch.ones(3, device=sim), torch.ones(2, device=sim), torch.zeros(2, dtype=torch.int, device=sim)
+    with pytest.raises(RuntimeError, match="scale and zero-point are not consistent"), cuda.graph(cuda.CUDAGraph()):
+        torch.fake_quantize_per_channel_affine(x * 2, scale, zero, 0, -8, 7)
+    # WHEN by as many as there are THEN the host waits for the smallest zero point
+    with pytest.raises(RuntimeError, match="previous error during capture"), cuda.graph(cuda.CUDAGraph()):
+        torch.fake_quantize_per_channel_affine(x[:2], scale, zero, 0, -8, 7)
+
+
+def test_a_padding_mask_of_another_length(sim: torch.device) -> None:
+    # GIVEN attention in evaluation WHEN the mask has fewer places than there are THEN the words are CUDA's
+    x, attention = torch.ones(1, 3, 4, device=sim), nn.MultiheadAttention(4, 2, batch_first=True).to(sim).eval()
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to(sim).eval()
+    mask = torch.zeros(1, 3, dtype=torch.bool, device=sim)
+    words = r"mask: \[1, 2\] input: \[1, 2, 3, 3\]"
+    with torch.no_grad():
+        with pytest.raises(RuntimeError, match=words):
+            attention(x, x, x, key_padding_mask=mask[:, :2])
+        with pytest.raises(RuntimeError, match=words):
+            layer(x, src_key_padding_mask=mask[:, :2])
+        # WHEN as many THEN both run
+        assert attention(x, x, x, key_padding_mask=mask)[0].shape == layer(x, src_key_padding_mask=mask).shape
+
+
+def test_what_kernels_of_cuda_have_and_the_cpu_s_do_not(sim: torch.device) -> None:
+    # GIVEN halves, and bounds that are NaN WHEN given to operations that CUDA has otherwise THEN as an H200 does it
+    x, nan = torch.tensor([1.0, 2.0, 3.5], device=sim), float("nan")
+    assert torch.ops.aten._softmax(x.half(), 0, True).dtype == torch.float32
+    assert torch.xlogy(x.half(), x.half()).tolist() == [0, 1.38671875, 4.3828125]
+    assert torch.xlogy(x.half(), 2.0).dtype == torch.float16
+    assert x.clamp(min=nan).tolist() == x.clamp(max=nan).tolist() == x.tolist()
+    assert all(each != each for each in (*x.clamp(min=nan, max=2).tolist(), *x.clamp_min(nan).tolist()))
+    values, places = torch.mode(x, out=(torch.zeros((), device=sim), torch.zeros((), dtype=torch.int64, device=sim)))
+    assert (values.item(), places.item()) == (1, 0)
+    found = torch.ops.aten._native_batch_norm_legit.no_stats(x.view(3, 1), None, None, True, 0.1, 1e-5)
+    assert found[0].sum().abs() < 1e-6
+    # and refused in CUDA's words, of halves before a handle is asked for
+    for call, words in (
+        (lambda: x.half().histc(3), "HalfTensor is not supported"),
+        (lambda: torch.linalg.det(x[:1, None].half()), '"lu_factor_cusolver" not implemented for'),
+        (lambda: F.pdist(x[:, None].half()), '"pdist_cuda" not implemented for'),
+        (lambda: F.cross_entropy(x.expand(2, 3), x.expand(2, 3)[:, :2]), "multi-target not supported"),
+        (lambda: F.cross_entropy(x.expand(2, 3), x[:2]), "cuda_kernel_2d_index"),
+    ):
+        with pytest.raises((RuntimeError, NotImplementedError), match=words):
+            call()

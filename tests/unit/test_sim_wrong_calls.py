@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.multiprocessing import reductions
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from paramgraph_kit.driver.select import device, twin
 from paramgraph_kit.driver.sim.libraries import forget
@@ -132,7 +133,7 @@ TYPES: dict[str, tuple[Call, str]] = {
         "not implemented for 'Half'",
     ),
     "a special function of halves": (lambda x: torch.special.bessel_j0(x.half()), "not implemented for 'Half'"),
-    "a histogram of halves": (lambda x: x.half().histc(4, 0, 8), "\"histc\" not implemented for 'Half'"),
+    "a histogram of halves": (lambda x: x.bfloat16().histc(4, 0, 8), "\"histc\" not implemented for 'BFloat16'"),
     "a triangle of halves": (
         lambda x: torch.linalg.solve_triangular(x[:, :3].half(), x[:, :3].half(), upper=True),
         "not implemented for 'Half'",
@@ -267,3 +268,41 @@ def test_a_tensor_of_the_host_is_told_of_before_a_handle_is_asked_for(cuda: Any)
         cuda.graph(cuda.CUDAGraph()),
     ):
         (x + 1) @ torch.ones(3, 2, device="cpu")
+
+
+def test_names_that_no_stream_has_are_no_names_of_a_gpu_s(cuda: Any) -> None:
+    # GIVEN a stream and an event WHEN asked for a name that torch.cuda's have not either THEN Python's own answer
+    stream, event = cuda.Stream(), cuda.Event()
+    for each, kind in ((stream, "Stream"), (event, "Event")):
+        with pytest.raises(AttributeError, match=f"'{kind}' object has no attribute 'nothing'"):
+            _ = each.nothing
+        assert not hasattr(each, "nothing")
+    assert stream._as_parameter_.value == stream.cuda_stream
+
+
+def test_raw_memory_and_states_of_no_device(cuda: Any) -> None:
+    # GIVEN raw memory WHEN none is asked for, or what is none is freed THEN as torch.cuda answers
+    assert cuda.caching_allocator_alloc(0) == 0
+    cuda.caching_allocator_delete(0)
+    with pytest.raises(RuntimeError, match="invalid device pointer: 0x7"):
+        cuda.caching_allocator_delete(7)
+    with pytest.raises(TypeError, match="Invalid type for stream argument"):
+        cuda.caching_allocator_alloc(8, stream="a")
+    # WHEN a device of another kind is named for the generator's state THEN only its number counts
+    assert cuda.get_rng_state("cpu").equal(cuda.get_rng_state(0))
+
+
+def test_a_mode_of_the_user_sees_no_stream_of_a_capture(cuda: Any) -> None:
+    # GIVEN a mode that sees each function of torch WHEN a capture begins within it THEN it sees the user's alone
+    seen: list[str] = []
+
+    class Sees(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    x, graph = torch.ones(3, device=device()), cuda.CUDAGraph()
+    with Sees(), cuda.graph(graph):
+        y = x + x
+    graph.replay()
+    assert (seen, y.tolist()) == (["add"], [2, 2, 2])

@@ -194,4 +194,16 @@ def forbid_reaching(
     if running in givers and not accumulates:
         return None
     hooks = [each.register_hook(refuse) for each in givers if each != running]
-    return hooks + [each.register_prehook(refuse) for each in strangers if running in givers]
+    return hooks + [_first_of_all(each, refuse) for each in strangers if running in givers]
+
+
+def _first_of_all(node: Any, refuse: Callable[..., None]) -> Any:
+    """A hook that runs before what the user has registered for a leaf's gradient, of which the node knows nothing."""
+    leaf = node.variable
+    if not leaf._backward_hooks:
+        return node.register_prehook(refuse)
+    others = dict(leaf._backward_hooks)
+    leaf._backward_hooks.clear()  # torch goes through them in the order in which they came
+    hook = leaf.register_hook(refuse)
+    leaf._backward_hooks.update(others)
+    return hook

@@ -210,6 +210,13 @@ def get_allocator_backend() -> str:
 
 def caching_allocator_alloc(size: int, device: Any = None, stream: Stream | None = None) -> int:
     """The address of ``size`` bytes, which ``caching_allocator_delete`` frees."""
+    if not (stream is None or isinstance(stream, (Stream, int))):
+        raise TypeError(
+            "Invalid type for stream argument, must be `torch.cuda.Stream` or `int` representing a pointer to a "
+            "existing stream"
+        )
+    if not size:
+        return 0
     address, free = started().allocate(size, stream or current_stream())
     _raw[address] = free
     return address
@@ -217,7 +224,10 @@ def caching_allocator_alloc(size: int, device: Any = None, stream: Stream | None
 
 def caching_allocator_delete(mem_ptr: int) -> None:
     """Free what ``caching_allocator_alloc`` gave."""
-    _raw.pop(mem_ptr)(mem_ptr)
+    if mem_ptr not in _raw and mem_ptr:
+        raise RuntimeError(f"invalid device pointer: {mem_ptr:#x}")
+    if mem_ptr:
+        _raw.pop(mem_ptr)(mem_ptr)
 
 
 _raw: dict[int, Any] = {}

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from .errors import device_index
 from .first_use import in_use, use
 from .generators import Generator
 from .machine import machine
@@ -18,7 +17,8 @@ def _generator() -> Generator:
 
 
 def _of(device: Any) -> Generator:
-    return (_generator(),)[device_index(device)]
+    index = torch.device(device).index if isinstance(device, str) else getattr(device, "index", device)
+    return (_generator(),)[index or 0]  # of a device torch asks for its number alone
 
 
 def generators_of_devices() -> tuple[Generator, ...]:

@@ -6,6 +6,7 @@ In the words of torch's C++ for CUDA; an H200 said those of which a capture was 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,11 @@ _FACTORS = 5  # their place behind the weight, of those of bags
 _BYTES = "{name}.size(1) needs to be greater than 0 and a multiple of 8, but got {size}"
 _ALIKE = "{names} must have same dtype, device, and layout"
 _TRUE = "Expected at::native::check_fast_path_restrictions({lists}) to be true, but got false.  "
+_HERE = (
+    "Expected data.get_device() == {name}.get_device() to be true, but got false.  (Could this error message be "
+    "improved?  If so, please report an enhancement request to PyTorch.)"
+)
+_MASK = "Mask shape should match input. mask: {mask} input: {input}"
 _MOMENTS = ("params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs")
 
 
@@ -127,6 +133,31 @@ def _check_factor(*_: Any, check_errors: bool = False, **__: Any) -> None:
         forbid_in_capture(current_stream())
 
 
+def _check_segments(data: torch.Tensor, reduce: str, *, lengths: Any = None, **_: Any) -> None:
+    """The name of a sum of segments, and where their lengths are."""
+    one = torch.ones(1)
+    torch.segment_reduce(one, reduce, lengths=one.long(), unsafe=True)  # raises for names, in torch's words
+    _require(lengths is None or lengths.device == data.device, _HERE.format(name="lengths_value"))
+
+
+def _check_channels(
+    tensor: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, axis: int, least: int, most: int
+) -> None:
+    """How many scales there are, before anybody waits for the smallest zero point."""
+    if current_stream().capture is not None:
+        zeros = torch.full(zero_point.shape, least, dtype=zero_point.dtype)
+        scales = torch.ones(scale.shape, dtype=scale.dtype)
+        torch.fake_quantize_per_channel_affine(torch.zeros(()).expand(tensor.shape), scales, zeros, axis, least, most)
+
+
+def _check_padding(source: torch.Tensor, *given: Any, heads: int, places: tuple[int, int]) -> None:
+    """A mask of places that are padded, of which attention has one for each place of each row."""
+    mask, kind = (given[place - 1] if place <= len(given) else None for place in places)
+    if mask is not None and kind == 1 and source.dim() == 3 and mask.shape != source.shape[:2]:
+        rows, n, _ = source.shape
+        raise RuntimeError(_MASK.format(mask=list(mask.shape), input=[rows, given[heads - 1], n, n]))
+
+
 def _typed(dtype: torch.dtype) -> str:
     """A type as C++ names it: as the CPU tells of it where it would write."""
     try:
@@ -140,6 +171,10 @@ _CHECKED = ("linalg_cholesky_ex", "linalg_inv_ex", "linalg_lu_factor_ex", "linal
 _DEMANDS: dict[str, Demand] = {
     **dict.fromkeys(_CHECKED, _check_factor),
     "_int_mm": _check_bytes,
+    "_native_multi_head_attention": partial(_check_padding, heads=4, places=(9, 12)),
+    "_transformer_encoder_layer_fwd": partial(_check_padding, heads=2, places=(18, 19)),
+    "segment_reduce": _check_segments,
+    "fake_quantize_per_channel_affine_cachemask": _check_channels,
     "_fused_adam_": _check_moments,
     "_fused_adamw_": _check_moments,
     "_fused_sgd_": _check_momenta,

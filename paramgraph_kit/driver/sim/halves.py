@@ -34,6 +34,12 @@ def halves_kernels() -> dict[str, Any]:
         op := aten.log_sigmoid_backward.default, _of_halves(op, _log_sigmoid_backward)
     )
     found["gelu"] = Kernel(aten.gelu.default, _gelu)
+    found["xlogy.Tensor"] = Kernel(aten.xlogy.Tensor, _both_wide(aten.xlogy))
+    found["special_xlog1py"] = Kernel(aten.special_xlog1py.default, _both_wide(aten.special_xlog1py))
+    plain, of_logarithms = aten._softmax.default, aten._log_softmax.default
+    found["_softmax"] = Kernel(plain, _into_float(plain, plain))
+    found["_log_softmax"] = Kernel(of_logarithms, _into_float(of_logarithms, _wide(of_logarithms)))
+    found["clamp"] = Kernel(aten.clamp.default, _between)
     for name, by in (("cumsum", torch.add), ("cumprod", torch.mul)):
         found[name] = Kernel(op := _overload(name), _of_halves(op, _running(by)))
     return found
@@ -99,6 +105,40 @@ def _log_sigmoid_backward(grad: torch.Tensor, x: torch.Tensor, _: torch.Tensor) 
 def _gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
     found: torch.Tensor = aten.gelu.default(x, approximate=approximate)
     return found if x.is_meta else torch.where(x == torch.inf, x, found)  # erf's for AVX-512 is NaN there
+
+
+def _both_wide(op: Any) -> Callable[..., torch.Tensor]:
+    """An operation of two that is computed in float32 where its result is in halves, and rounded once."""
+
+    def run(*args: Any) -> torch.Tensor:
+        kind = torch.result_type(*args)
+        if kind not in HALVES:
+            return op(*args)  # type: ignore[no-any-return]
+        return op(*(x.float() if isinstance(x, torch.Tensor) else x for x in args)).to(kind)  # type: ignore[no-any-return]
+
+    return run
+
+
+def _into_float(op: Any, within: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """A softmax of halves that gives float32, which the CPU's does not."""
+
+    def run(x: torch.Tensor, dim: int, into_float: bool) -> torch.Tensor:
+        if not into_float or x.is_meta:
+            return within(x, dim, into_float)  # type: ignore[no-any-return]
+        if x.dtype is not torch.float16:
+            raise RuntimeError("conversion is supported for Half type only")
+        return op(x.float(), dim, False)  # type: ignore[no-any-return]
+
+    return run
+
+
+def _between(x: torch.Tensor, min: Any = None, max: Any = None) -> torch.Tensor:  # noqa: A002 - torch's names
+    """Numbers below a bound alone that is NaN stay as they are."""
+    if max is None and min != min:
+        min = -torch.inf  # noqa: A001
+    elif min is None and max != max:
+        max = torch.inf  # noqa: A001
+    return aten.clamp.default(x, min, max)  # type: ignore[no-any-return]
 
 
 def _of_halves(op: Any, run: Callable[..., Any]) -> Callable[..., Any]:

@@ -48,6 +48,7 @@ PRODUCTS = {
 # Kernels of cuSOLVER's whose halves no check of torch's own refuses first.
 SOLVERS = {"linalg_cholesky_ex": "cholesky_cusolver", "cholesky": "cholesky_cusolver"}
 SOLVERS["_linalg_svd"] = "svd_cuda_gesvdjBatched"
+SOLVERS |= dict.fromkeys(("_linalg_det", "_linalg_slogdet"), "lu_factor_cusolver")
 
 # Kernels of CUDA's that take floating-point numbers alone, where the CPU's take whole ones, too;
 FLOATS_ONLY = {
@@ -232,7 +233,8 @@ def check_dropped(tensor: torch.Tensor, p: float, train: bool | None) -> None:
 
 def check_classes(scores: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *_: Any, **__: Any) -> None:
     """Raise NotImplementedError for classes that are not integers of 64 bits, or bytes."""
-    if target.dtype not in (torch.int64, torch.uint8) and scores.dim() in (1, 2):
+    fits = target.dim() <= 1 and (scores.dim() == 1 or scores.shape[:1] == target.shape)  # looked at before the type
+    if target.dtype not in (torch.int64, torch.uint8) and scores.dim() in (1, 2) and fits:
         kernel = "reduce_cuda_kernel_1d_index" if scores.dim() == 1 else "reduce_cuda_kernel_2d_index"
         kernel = kernel if reduction or scores.dim() == 1 else "no_reduce_cuda_kernel_index"
         raise NotImplementedError(f"\"nll_loss_forward_{kernel}\" not implemented for '{TYPES[target.dtype]}'")
@@ -269,9 +271,9 @@ def check_batch_norm(tensor: torch.Tensor, *given: Any, **_: Any) -> None:
         return
     if _is_whole(tensor.dtype) and any(each is True for each in given):  # in training
         raise NotImplementedError(f"\"batch_norm_stats_cuda\" not implemented for '{TYPES[tensor.dtype]}'")
-    for scale in given[:4]:  # and running statistics
-        wider = tensor.dtype in _HALVES and scale is not None and scale.dtype is torch.float32
-        if scale is not None and scale.dtype != tensor.dtype and not wider:
+    for scale in (each for each in given[:4] if isinstance(each, torch.Tensor)):  # and running statistics
+        wider = tensor.dtype in _HALVES and scale.dtype is torch.float32
+        if scale.dtype != tensor.dtype and not wider:
             raise RuntimeError(f"expected scalar type {TYPES[tensor.dtype]} but found {TYPES[scale.dtype]}")
 
 
@@ -307,6 +309,12 @@ def check_middle(tensor: torch.Tensor, *_: Any, **__: Any) -> None:
     """Raise RuntimeError for a median of complex numbers, which CUDA sorts for it."""
     if tensor.is_complex():
         torch.empty(0, dtype=tensor.dtype).sort()
+
+
+def check_counted(tensor: torch.Tensor, *_: Any, **__: Any) -> None:
+    """Raise RuntimeError for a histogram of float16, as CUDA's says it ahead of all others."""
+    if tensor.dtype is torch.float16:
+        raise RuntimeError("HalfTensor is not supported")
 
 
 def check_chances(chances: torch.Tensor) -> None:
@@ -351,6 +359,8 @@ def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     for kernels, refused in ((FLOATS_ONLY, _is_whole), (NO_HALVES, _HALVES.__contains__)):
         if (kernel := kernels.get(operation)) is not None:
             run = _first(lambda tensor, *_, k=kernel, r=refused, **__: check_numbers(k, r, tensor), run)
+    if operation == "histc":
+        run = _first(check_counted, run)
     if operation in PRODUCTS:
         checks: Callable[..., None] = lambda *args, **_: check_product(operation, args)  # noqa: E731
     elif operation in SOLVERS:

@@ -380,7 +380,7 @@ _repeat_interleave = Kernel(aten.repeat_interleave.Tensor)
 
 def segment_reduce(data: torch.Tensor, reduce: str, **options: Any) -> torch.Tensor:
     """``aten::segment_reduce``: the host looks at the lengths, unless ``unsafe`` spares it."""
-    if options.get("lengths") is not None and not options.get("unsafe"):
+    if options.get("lengths") is not None and options.get("offsets") is None and not options.get("unsafe"):
         forbid_in_capture(current_stream())
     found: torch.Tensor = _segment_reduce(data, reduce, **options)
     return found

@@ -9,6 +9,7 @@ The default stream is the legacy one, id 0; every other stream is non-blocking, 
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import time
 import weakref
@@ -18,6 +19,8 @@ from functools import partial
 from typing import Any
 
 import torch
+
+from paramgraph_kit.driver.torch_names import torch_name
 
 from . import autograd
 from .errors import cuda_error, device_index, has_none, missing, require_device
@@ -30,6 +33,8 @@ from .under_way import Capture, forbid_in_capture
 BEFORE_IT_RUNS = ("through the graph a second time", "has been modified by an inplace operation")
 MOST_PASSES = 64  # backward passes of which it is known whose they are
 HIGHEST = 3  # torch has pools of streams for four priorities
+_NAMES = frozenset((*dir(torch.cuda.Stream), *dir(torch.cuda.Event)))  # what one of a GPU's may be asked for
+_by_no_mode = torch_name("DisableTorchFunction")
 AGAIN = "what this stream has: a process has 32 of each priority, and this one served before"
 
 
@@ -71,7 +76,8 @@ class Stream(torch.Stream):
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """The simulated device."""
-        return torch.device("sim", 0)
+        with _by_no_mode():  # which sees nothing of a GPU's
+            return torch.device("sim", 0)
 
     @property
     def stream_id(self) -> int:  # type: ignore[override]
@@ -152,12 +158,17 @@ class Stream(torch.Stream):
         forbid_in_capture(None)
         return True
 
+    @property
+    def _as_parameter_(self) -> Any:
+        return ctypes.c_void_p(self.cuda_stream)
+
     def is_capturing(self) -> bool:
         """Whether this stream is part of a capture."""
         return self.capture is not None
 
     def __getattr__(self, name: str) -> Any:
-        raise has_none(self, name) if name in vars(Event) else missing("Stream", name)
+        known = name not in vars(Event) and name in _NAMES
+        raise missing("Stream", name) if known else has_none(self, name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stream):
@@ -289,7 +300,8 @@ class Event(torch.Event):
         forbid_in_capture(None)
 
     def __getattr__(self, name: str) -> Any:
-        raise has_none(self, name) if name in vars(Stream) else missing("Event", name)
+        known = name not in vars(Stream) and name in _NAMES
+        raise missing("Event", name) if known else has_none(self, name)
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Event {f'{id(self):#x}' if self.created else 'uninitialized'}>"

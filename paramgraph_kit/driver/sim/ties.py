@@ -149,6 +149,13 @@ def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     return _mode(tensor, dim, keepdim)
 
 
+def mode_into(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False, **given: torch.Tensor) -> Any:
+    """The same into given tensors."""
+    if tensor.dim() and tensor.size(dim) > ONE_BLOCK and tensor.numel():
+        thrust("transform")
+    return _mode_into(tensor, dim, keepdim, **given)
+
+
 def _most_often(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Found:
     """What is there most often; among numbers a NaN ends up where the network leaves it, and equals no other one."""
     found: Found = aten.mode.default(tensor, dim, keepdim)
@@ -183,6 +190,7 @@ def _left_by_the_network(numbers: torch.Tensor) -> torch.Tensor:
 
 
 _mode = Kernel(aten.mode.default, _most_often)
+_mode_into = Kernel(aten.mode.values, into(_most_often))
 _unique_dim = Kernel(aten.unique_dim.default)
 
 
@@ -267,4 +275,5 @@ def sorting_kernels() -> dict[str, Any]:
         **{name: Kernel(op, first_of_equal(op)) for name, op in ranked.items()},
         "unique_dim": unique_dim,
         "mode": mode,
+        "mode.values": mode_into,
     }
