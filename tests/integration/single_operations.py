@@ -150,6 +150,9 @@ ALONE = (
     "zk.edge.loops_over_streams_that_leave_their_events_unjoined",
     "zk.edge.reserved_segments_of_failed_and_dropped_captures",
     "zk.use.iterators_and_closures_consumed_while_capturing",
+    "zl.edge.dispatch_and_function_modes_nested_in_captures",
+    "zl.edge.warnings_and_stack_of_errors_within_captures",
+    "zl.use.step_logs_through_the_logging_module_with_lazy_arguments",
     *(name for name in BLIND if name.startswith("zc.in_")),  # before the first use of the device
     *(name for name in BLIND if name.endswith(".reuse")),  # of memory that was given back
 )
