@@ -68,8 +68,7 @@ from paramgraph_kit.rewrite.source.loop_names import counted_around
 from paramgraph_kit.rewrite.source.place import Place, asked, called
 
 Advice = Callable[[Place], str]
-NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
-READ_THERE = ("copy-to-cpu", "sync-item")
+NUMBERED, READ_THERE = (ast.Name, ast.Attribute, ast.BinOp), ("copy-to-cpu", "sync-item")
 SIZED = (*FACTORIES, *DRAWN, "range", "repeat", "expand", "one_hot")
 
 
@@ -91,10 +90,9 @@ def _a_size(place: Place) -> str:
     if code == "tensor-bound" and not any(isinstance(n, ast.Subscript) for n in heads(node)):
         for call in place.calls(*SIZED):
             sizes = [n.id for each in call.args for n in ast.walk(each) if isinstance(n, ast.Name) and place.local(n)]
-            if sizes and (told := past_its_largest(place, call)):
-                return told
             if sizes:
-                return f"`{sizes[0]}` decides a size: {_call_of(place)} a number, from a shape such as `len(x)`"
+                said = f"`{sizes[0]}` decides a size: {_call_of(place)} a number, from a shape such as `len(x)`"
+                return past_its_largest(place, call) or said
     return ""
 
 
