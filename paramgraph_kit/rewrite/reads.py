@@ -93,7 +93,8 @@ def _sides(
     entries = {each.name for each in inside} - {called(call) for each in inside for call in _calls(each.body)}
     more = _reached(functions, {each.name for each in inside} - set(moved))
     # But `opt.step()` of a part is not the `step` that comes to that.
-    more = [each for each in more if each in inside or not entries & called_in(functions, each.name)]
+    above = _above(functions, entries)
+    more = [each for each in more if each in inside or each.name not in above]
     inside += [each for each in more if each not in inside and each.name not in around and named.count(each.name) == 1]
     stay = [each for each in inside if each.name not in moved]
     reached = _reached(functions, moved)
@@ -106,9 +107,14 @@ def called_by(lines: list[str], names: Collection[str]) -> set[str]:
     return {each.name for each in _reached(functions, names)}
 
 
-def called_in(functions: list[Function], name: str) -> set[str]:
-    """A name with those of the functions of the file that it comes to."""
-    return {each.name for each in _reached(functions, {name})}
+def _above(functions: list[Function], names: Collection[str]) -> set[str]:
+    """Some names with those of the functions of the file that come to them."""
+    calls, found = dict[str, set[str]](), set(names)
+    for each in functions if names else ():
+        calls.setdefault(each.name, set()).update(map(called, _calls(each.body)))
+    while more := {name for name, own in calls.items() if own & found} - found:
+        found |= more
+    return found
 
 
 def moved_around(
@@ -136,7 +142,7 @@ def moved_around(
     inside = functions_of(tree, ran)
     inside += [each for each in functions if each.name == inner and each not in inside]
     # A way that no round has taken may read it, too; but `opt.step()` of a round is not the `step` that it is of.
-    above = {each.name for each in functions if function in called_in(functions, each.name)}
+    above = _above(functions, {function})
     more = _reached([each for each in functions if each.name not in above], {each.name for each in inside})
     inside += [each for each in more if each not in inside and named.count(each.name) == 1]
     read = {name for each in inside for name, _ in _read(each, only_added_to(each.body))}
