@@ -269,9 +269,9 @@ sim's), and in 89 of the next 90 as users write them (one prints words of a rele
 differed: nine in releases of torch or NumPy alone, three in names of operations, three in what threads or time decide,
 two go on behind an assertion of the device, two ended torch 2.11's process, two say so, 15 in other things; nine of the
 36 are mended wholly, four but for the rest of these, 28 of the 160 not kept), and in all of the next 90 as users write
-them, and in 42 of 70 beside them (28 differed: five in releases of torch alone, two in these and in names of the device,
-two in such names alone, three ended torch 2.11's process, one is a matter of time, two say so, 13 in other things, of
-which 12 are mended wholly; 16 of the 160 not kept).
+them, and in 42 of 70 beside them (28 differed: five in releases of torch alone, two in these and in names of the
+device, two in such names alone, three ended torch 2.11's process, one is a matter of time, two say so, 13 in other
+things, of which 12 are mended wholly; 16 of the 160 not kept).
 Of all those these still differ, beside names of the device, wordings, and warnings, which are not compared:
 
 - `tensor.is_cuda` and `torch.cuda.is_available()`, which are False here;
