@@ -285,7 +285,7 @@ def test_what_only_cuda_has_is_no_fault_of_the_function() -> None:
 
     x, square = torch.ones(4, device=DEVICE), torch.ones(1, 1, 16, 16, device=DEVICE)
     for function in (
-        lambda x: pgk.cuda.Stream().priority_of_mine,
+        lambda x: pgk.cuda.Stream().__cuda_stream__,
         lambda x: torch.zeros(4, device="cuda"),
         lambda x: torch.sparse.to_sparse_semi_structured(torch.ones(32, 32, device=DEVICE).half()),
         lambda x: pgk.cuda.Event(interprocess=True).ipc_handle(),
