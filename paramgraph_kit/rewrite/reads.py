@@ -169,12 +169,12 @@ def moved_around(
     return min(rest & read, default=""), (begun - rest) & read
 
 
-def set_around(trees: Iterable[ast.Module], function: str, inner: str) -> set[str]:
+def set_around(trees: Iterable[ast.Module], function: str, inner: str, tensors: Collection[str] = ()) -> set[str]:
     """Variables, and attributes with a dot, that a function and those that it calls bind, but for ``inner``."""
     functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, Function)]
     inside = _reached(functions, {inner})
     around = [each for each in _reached(functions, {function}) if each not in inside]
-    return {name for each in around for name, _ in _bound(each, ())}
+    return {name for each in around for name, _ in _bound(each, (), tensors)}
 
 
 def still_read(lines: list[str], inner: str, ran: Collection[str], names: Iterable[str]) -> set[str]:

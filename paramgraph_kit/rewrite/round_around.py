@@ -6,12 +6,14 @@ import ast
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.loops.states import numbers_held
 from paramgraph_kit.rewrite.reads import moved_around, set_around, still_read
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, path_of
 from paramgraph_kit.rewrite.source.place import NUMBER
-from paramgraph_kit.rewrite.source.reach import numbers_of
+from paramgraph_kit.rewrite.source.reach import attributes_with, numbers_of
 
 if TYPE_CHECKING:
     from paramgraph_kit.rewrite.loops.one_round import Round
@@ -19,18 +21,17 @@ if TYPE_CHECKING:
     from paramgraph_kit.rewrite.ways import Ways
 
 
-def numbers_set(whole: Ways, inner: str) -> set[str]:
-    """Numbers that a function, and what it calls, set around another one of these: ``.heat`` of objects, ``heat``.
+def set_elsewhere(whole: Ways, inner: str) -> set[str]:
+    """Numbers and tensors that a function, and what it calls, bind around another of these: ``.heat``, ``heat``.
 
     No trial has to show that: such a line may run in a later step alone, and may move results by too little.
     """
     trees = [source.tree for source in whole.sources.values()]
-    attributes, entry = numbers_of(whole.prover.state), whole.entry.__name__ if whole.entry is not None else ""
-    return {
-        name
-        for name in set_around(trees, entry, inner)
-        if (name[1:] in attributes if name.startswith(".") else isinstance(whole.space.get(name), tuple(NUMBER)))
-    }
+    entry = whole.entry.__name__ if whole.entry is not None else ""
+    numbers, tensors = numbers_of(whole.prover.state), attributes_with(whole.prover.state, torch.Tensor)
+    held = set_around(trees, entry, inner, {f".{name}" for name in tensors - numbers})
+    of_objects = {f".{name}" for name in numbers | tensors}
+    return {name for name in held if name in of_objects or isinstance(whole.space.get(name), NUMBER)}
 
 
 def numbers_read(

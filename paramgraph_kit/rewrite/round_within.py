@@ -27,7 +27,7 @@ from paramgraph_kit.rewrite.proving.proof import STEPS, WARM_UP, Arguments, Arou
 from paramgraph_kit.rewrite.proving.worth import Share, Worth
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.round_alone import rounds_of
-from paramgraph_kit.rewrite.round_around import numbers_set
+from paramgraph_kit.rewrite.round_around import set_elsewhere
 from paramgraph_kit.rewrite.round_calls import unpacks_otherwise
 from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.round_run import Taken
@@ -76,7 +76,7 @@ def one_round(
             given = called.function, called.args, called.kwargs, failures
             with called.mode():
                 about: dict[str, Any] = {"of_loader": of_loader, "others": others, "left": left}
-                varying = called.varying | numbers_set(whole, called.name)
+                varying = called.varying | set_elsewhere(whole, called.name)
                 rounds = rounds_of(*given, **about, known=Known(known.until), varying=varying, called=True)
             found += [fix for fix in rounds if fix.alone not in others]
             cut |= {called.name} if rounds else set()

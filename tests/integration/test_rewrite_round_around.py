@@ -98,3 +98,18 @@ def test_a_number_that_nobody_sets_stays_as_it_is(tmp_path: Path) -> None:
     # THEN the round reads its own as it did
     assert "heat_in" not in fix.diff, fix
     assert fix.alone or fix.complete, fix
+
+
+@pytest.mark.parametrize(
+    ("sets", "kept"), [("self.bias, _ = (self.bias - 0.5).sort()", False), ("self.bias -= 0.5", True)]
+)
+def test_a_tensor_that_a_caller_exchanges_is_none_that_a_round_reads(sets: str, kept: bool, tmp_path: Path) -> None:
+    # GIVEN a helper whose round reads a tensor that its caller exchanges, or writes in place, in each eighth call
+    text = TEXT["round"].replace(HEATED, sets).replace("/ self.heat", "+ self.bias")
+    text = text.replace("self.heat, self.calls", "self.bias, self.calls").replace(
+        ".eval(), 1.0, 0,", ".eval(), torch.zeros(12, device=device), 0,"
+    )
+    # WHEN it is launched for more calls than any trial has THEN it gives what the program gives
+    fix = launched(text, tmp_path)
+    # AND a graph of the round is shown only where the tensor stays
+    assert bool(fix.alone or fix.complete) == kept, fix

@@ -69,8 +69,13 @@ def of_classes(state: HostState) -> list[types.FunctionType]:
 
 def numbers_of(state: HostState) -> frozenset[str]:
     """Names of attributes that hold a number."""
+    return attributes_with(state, NUMBER)
+
+
+def attributes_with(state: HostState, kind: type | tuple[type, ...]) -> frozenset[str]:
+    """Names of attributes that hold something of a kind."""
     values = (holder.read() for holder in state.holders if holder.kind == "attributes")
-    return frozenset(str(name) for each in values for name, value in each.items() if isinstance(value, NUMBER))
+    return frozenset(str(name) for each in values for name, value in each.items() if isinstance(value, kind))
 
 
 def attributes_of(state: HostState) -> dict[str, Any]:
