@@ -24,7 +24,7 @@ from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.around import feeding, handed
 from paramgraph_kit.rewrite.around.other_sizes import note_other_sizes
 from paramgraph_kit.rewrite.around.watched import Shown, Values
-from paramgraph_kit.rewrite.counting import advance, counted, optimizers
+from paramgraph_kit.rewrite.counting import advance, begun_later, counted, optimizers
 from paramgraph_kit.rewrite.expressions.state import graded
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover
 from paramgraph_kit.rewrite.source import hosts, moving, returned_kinds
@@ -107,7 +107,7 @@ class Lending:
         }
         at = self._definition()
         self.read_numbers = hosts.numbers_read(at[1]) if at is not None else set()  # also once they are tensors
-        self.rate = False
+        self.rate = self.later = False  # the latter where a branch lets gradients begin later than others
         self.fused: set[str] = set()  # optimizers whose steps the device leaves out
         self.steps = False
         self.moved: moving.Moved | None = None
@@ -415,6 +415,7 @@ class Lending:
                 _without(space, made),
                 borrowed(self.functions, codes, before),
                 optimizers.prepared(optimizing, device(), rate=self.rate, fuse=bool(self.fused)),
+                begun_later.begun(optimizing if self.later else ()),
                 tables.brought(self.prover.state, names, device()),
                 counted.kept(self.kept.counters if self.kept is not None else (), device()),
             ):

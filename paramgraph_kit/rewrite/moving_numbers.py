@@ -19,7 +19,9 @@ from paramgraph_kit.rewrite.lending import Lending
 from paramgraph_kit.rewrite.proving.closeness import loosely_apart
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.proof import STEPS, WARM_UP, Arguments, Prover, Seen, Truth
-from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.result import ANEW, Rewriting
+from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.reach import owner_of, settings_of
 from paramgraph_kit.rewrite.truths import truth_of, without_gradients
 from paramgraph_kit.rewrite.ways import Ways
@@ -82,11 +84,29 @@ def for_each_number(attempt: Ways, truth: Truth, made: Rewriting) -> Rewriting:
     frozen = all(f.code == "scalar-frozen" and OTHER_NUMBERS in f.message for f in made.left)
     names = _numbers(attempt) if frozen and made.left else {}
     kept = {at: name for at, name in names.items() if _differ(attempt, truth, made, [at], 1)}
-    if kept and all(_NOW_AND_THEN.search(name) for name in kept.values()):
+    goes_on = [now_and_then(attempt.sources.values(), attempt.entry_name, at, name) for at, name in kept.items()]
+    if kept and all(goes_on):
         made.complete, made.left, made.instead = True, [], []
         told = ", ".join(f"`{name}`" for name in kept.values())
-        made.verified.append(f"its graph keeps {told}: capture it anew where that changes")
+        made.verified.append(f"its graph keeps {told}: {ANEW}")
     return made
+
+
+def now_and_then(sources: Iterable[Source], function: str, at: int | str, name: str) -> bool:
+    """Whether an argument changes after many calls, as loops around the calls tell, or else its name.
+
+    ``for epoch in ...: for x in ...: step(epoch, x)`` is so; one of the innermost loop is another number in each call.
+    """
+    told = list[bool]()
+    for source in sources:
+        for call in (n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and called(n) == function):
+            given = {each.arg: each.value for each in call.keywords}
+            value = call.args[at] if isinstance(at, int) and at < len(call.args) else given.get(name)
+            loops = [n for n in source.above(call) if isinstance(n, ast.For)]
+            turned = [{n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} for loop in loops]
+            if isinstance(value, ast.Name) and any(value.id in names for names in turned):
+                told.append(value.id not in turned[0])
+    return all(told) if told else bool(_NOW_AND_THEN.search(name))
 
 
 def _moving(names: Iterable[int | str]) -> Callable[[int, Arguments], Arguments]:

@@ -13,7 +13,8 @@ from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import later
 from paramgraph_kit.rewrite.behind import OF_STEPS, Behind
-from paramgraph_kit.rewrite.counting import elsewhere, optimizers, wrapped
+from paramgraph_kit.rewrite.counting import begun_later, elsewhere, optimizers, wrapped
+from paramgraph_kit.rewrite.counting.begun_later import gradients_begin_later
 from paramgraph_kit.rewrite.lending import Plan, apart
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import loaded_copies, moving
@@ -50,7 +51,9 @@ class Attempt(Behind):
             return loads  # the others are asked again on these lines, which may go behind the launch
         self.ahead = self._rates_ahead(left) if self.leads and self.moves and self.feeds else []
         self.rate |= bool(self.ahead) or any(_is_between(failure) for failure in failures)
-        self.rate = self.rate and not taken
+        self.later = gradients_begin_later(self.sources.values())
+        late = self.later and begun_later.dampened(optimizers.found_in(self.prover.state))
+        self.rate = self.rate and not taken and not late
         opening = self._opening(left) if self.moves and self.feeds else []
         self.ahead = [*opening, *(node for node in self.ahead if node not in opening)]
         kept = self._counted()
@@ -185,7 +188,8 @@ class Attempt(Behind):
         several = any(len(each["param_groups"]) > 1 for each in optimizers.found_in(self.prover.state))
         named = self._named(source)
         edits = optimizers.options(source, call, named, rate=self.rate and not several, fuse=fuse)
-        return edits + (optimizers.apart(source, call, named) if self.rate and several else [])
+        edits += optimizers.apart(source, call, named) if self.rate and several else []
+        return edits + (begun_later.momenta(source, call) if self.later else [])
 
     def _of_kinds(self, failures: Sequence[Failure], given: Sequence[ast.Call]) -> list[Plan]:
         """Optimizers that no name leads to, as of ``g, d = self.optimizers()``: all that there are of a kind."""
@@ -207,7 +211,7 @@ class Attempt(Behind):
         """The options of an optimizer that one of the user's own makes."""
         inner = self._value(name) if name else None
         at = wrapped.made_at([*self.sources.values()], inner, self._value)
-        if at is None:
+        if at is None or (self.later and type(inner) is torch.optim.SGD):
             return []
         self.steps = True
         source, made, outer = at

@@ -11,6 +11,9 @@ from paramgraph_kit.rewrite.proving.proof import NOTHING, Around
 from paramgraph_kit.rewrite.proving.worth import ALL, Worth
 from paramgraph_kit.trace.model import Failure
 
+# State that a capture makes, as of a parameter whose first gradient comes there, would begin anew in each replay.
+ANEW = "capture it anew where that changes, once it has run as it is there"
+
 
 @dataclass(slots=True)
 class Rewriting:

@@ -18,7 +18,7 @@ from paramgraph_kit.rewrite.loops.one_round import Round, Rounds
 from paramgraph_kit.rewrite.loops.spans import Block
 from paramgraph_kit.rewrite.proving.launches import plainly
 from paramgraph_kit.rewrite.proving.proof import STEPS, Truth
-from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.result import ANEW, Rewriting
 from paramgraph_kit.rewrite.round_calls import called, named, unpacks_otherwise, with_calls
 from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.round_run import Run
@@ -58,10 +58,10 @@ def shown_of(
     if len({tuple(x for x in plain if not isinstance(x, bool)) for one in run.calls for _, plain in one}) > 1:
         told.append(f"capture it where `{name_of_it}` has made what it binds, for each call anew")
     if kept := [n for n, value in zip(run.bound, given, strict=False) if _is_kept(value)]:
-        told.append(f"its graph keeps `{'`, `'.join(kept)}`: capture it anew where that changes")
+        told.append(f"its graph keeps `{'`, `'.join(kept)}`: {ANEW}")
     outer = source.function_of(loop) or loop
     if any(isinstance(n, ast.Attribute) and n.attr in ("requires_grad", "requires_grad_") for n in ast.walk(outer)):
-        told.append("its graph keeps what needs gradients: capture it anew where that changes")
+        told.append(f"its graph keeps what needs gradients: {ANEW}")
     chosen = [n for n, value in zip(run.bound, given, strict=False) if isinstance(value, bool)]
     chosen = chosen if len(run.decided()) > 1 else []
     graph = f"launched[{', '.join(chosen)}]" if chosen else "launched"

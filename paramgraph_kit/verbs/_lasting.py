@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover
 
 CALLS = 60  # a number that moves in each tenth of them has met as many graphs as Dynamo makes of a function, or nearly
@@ -63,13 +63,13 @@ def _for_long(prover: Prover) -> Prover:
 def _grown(
     function: Any, prover: Prover, around: Around, *, most: int = MOST_LATE, seconds: float = MOST_S
 ) -> list[bool]:
-    """Whether each call has compiled, until too many have."""
-    counts, until = [len(compiled_graphs())], time.monotonic() + seconds
+    """Whether each call has compiled, until too many have; so slowly that time is over, the last stands for more."""
+    counts, until = [len(compiled_graphs())], worked_s() + seconds
 
     def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         counts.append(len(compiled_graphs()))
-        if sum(a < b for a, b in pairwise(counts)) > most or time.monotonic() > until:
+        if sum(a < b for a, b in pairwise(counts)) > most or worked_s() > until:
             raise _Enough
         return result
 
@@ -79,7 +79,9 @@ def _grown(
         raise  # it is the user's
     except BaseException:  # seen enough; or it does not take more, as a table ends: what has been seen counts
         pass
-    return [a < b for a, b in pairwise(counts)]
+    grown = [a < b for a, b in pairwise(counts)]
+    goes_on = grown[1:] and all(grown[1:]) and worked_s() > until  # at the first it may be for good
+    return grown + [True] * most if goes_on else grown
 
 
 class _Enough(Exception):  # noqa: N818 - no error: more calls would tell no more

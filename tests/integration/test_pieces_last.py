@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from paramgraph_kit.rewrite.proving.proof import NOTHING
 from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.verbs import _lasting
 from paramgraph_kit.verbs._lasting import LIMIT
 from paramgraph_kit.verbs._pieces import in_pieces
 from tests.integration.rewritten import run
@@ -98,3 +101,23 @@ def test_a_function_of_which_no_more_graphs_are_made_is_told_beside_the_pieces(
     assert text.startswith('f = torch.compile(f, backend="paramgraph"), without changing a line'), text
     assert ("of `part` torch.compile makes 8 graphs and no more" in text) is given_up, text
     assert (f"`{LIMIT}` ahead of that line" in text) is given_up, text
+
+
+@pytest.mark.parametrize("each", [True, False], ids=["each call compiles", "the first does"])
+def test_calls_that_compile_so_slowly_that_time_is_over_go_on_compiling(
+    each: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a step of which a call takes seconds, as it compiles for another rate each time: two are seen in time
+    calls: list[int] = []
+
+    class Slowly:
+        def launched(self, call: Any, _: object) -> None:
+            for _ in range(12):
+                call()
+
+    made: Any = Slowly()
+    monkeypatch.setattr(_lasting, "compiled_graphs", lambda: calls if each else calls[:1])
+    monkeypatch.setattr(_lasting, "worked_s", lambda: 1.6 * len(calls))
+    # WHEN it is asked whether it goes on THEN as it did, and is eager once there are eight graphs
+    grown = _lasting._grown(lambda: calls.append(0), made, NOTHING)
+    assert (sum(grown) > _lasting.MOST_LATE) is each

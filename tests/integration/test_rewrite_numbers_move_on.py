@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from paramgraph_kit.rewrite.moving_numbers import now_and_then
 from paramgraph_kit.rewrite.proving.around import Around
+from paramgraph_kit.rewrite.source.edits import Source
 from tests.integration.rewritten import rewritten
 
 OWN = """
@@ -66,3 +68,23 @@ def test_what_is_around_a_replay_gets_the_numbers_of_today_and_the_tensors_of_th
     assert given[0][1:] == (4, True)
     assert given[1] == {"rate": 0.25}
     assert Around().given(static, static) is static
+
+
+CALLS = {
+    "an outer loop": ("for k in range(3):\n    for x in xs:\n        f(k, x)\n", "k", True),
+    "each round": ("for epoch in range(3):\n    f(epoch, xs)\n", "epoch", False),
+    "counted": ("for level, x in enumerate(xs):\n    f(level, x)\n", "level", False),
+    "no loop": ("f(3, xs)\n", "epoch", True),
+    "by its name alone": ("f(3, xs)\n", "sigma", False),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_graph_keeps_a_number_that_loops_around_the_call_change_now_and_then(name: str, tmp_path: Path) -> None:
+    # GIVEN calls of a step that is given a number WHEN asked whether it is worth a graph for each THEN its loops tell
+    text, argument, kept = CALLS[name]
+    file = tmp_path / "calls.py"
+    file.write_text(text)
+    source = Source.of(str(file))
+    assert source is not None
+    assert now_and_then([source], "f", 0, argument) is kept

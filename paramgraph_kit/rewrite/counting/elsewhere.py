@@ -13,7 +13,7 @@ import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.driver.files import REWRITTEN, display_name, is_cell, is_library
-from paramgraph_kit.rewrite.counting import optimizers
+from paramgraph_kit.rewrite.counting import begun_later, optimizers
 from paramgraph_kit.rewrite.source.cancelled import takes_gradients_at_times
 from paramgraph_kit.rewrite.source.edits import Edit, Source
 from paramgraph_kit.rewrite.source.place import called
@@ -51,7 +51,9 @@ def rated(
         return []  # fused kernels of SGD take no momentum that begins later
     made = (maker(sources, name, None, around) for name in sorted(names))
     calls = [each[1] for each in made if each is not None and each[0] is source]
-    return [edit for call in calls for edit in optimizers.options(source, call, device, rate=True)]
+    edits = [edit for call in calls for edit in optimizers.options(source, call, device, rate=True)]
+    later = begun_later.gradients_begin_later(sources.values())
+    return edits + [edit for call in calls if later for edit in begun_later.momenta(source, call)]
 
 
 def gives_rates(lines: Iterable[str], others: Mapping[str, Iterable[str]], state: HostState) -> bool:

@@ -11,6 +11,7 @@ import torch
 from paramgraph_kit.doctor.observe.freed_gradients import lets_gradients_go
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
+from paramgraph_kit.rewrite.counting.begun_later import brings_more
 from paramgraph_kit.rewrite.counting.optimizers import stepped
 from paramgraph_kit.rewrite.source.called_from import asked_by_caller, called_from
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
@@ -179,6 +180,16 @@ def a_graph_where_it_is_none(place: Place, node: ast.If) -> str:
     none = [n for n in before if isinstance(n.value, ast.Constant) and n.value.value is None]
     made = stored(node.body) & stored(none) - stored([n for n in before if n not in none])
     return _two_graphs(place, node, function, f"whether `{min(made)}` is a tensor or None") if made else ""
+
+
+def a_graph_with_more_gradients(place: Place, node: ast.If) -> str:
+    """The same of a branch that adds to the loss what other parameters give: without it they have None, not zeros."""
+    function = place.source.function_of(node)
+    if function is None or node not in function.body or not brings_more(function, node):
+        return ""
+    if not any(is_backward(n) for part in function.body for n in within(part)):
+        return ""
+    return _two_graphs(place, node, function, "which parameters have gradients")
 
 
 def _done_in_calls(place: Place, node: ast.If) -> str:

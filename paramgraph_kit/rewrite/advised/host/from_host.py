@@ -14,6 +14,7 @@ from paramgraph_kit.rewrite.advised.asks.cut_here import (
     a_graph_as_it_calls,
     a_graph_for_each_answer,
     a_graph_where_it_is_none,
+    a_graph_with_more_gradients,
     trained_between,
 )
 from paramgraph_kit.rewrite.advised.asks.masked_cuts import is_a_size
@@ -127,7 +128,7 @@ def decided(place: Place) -> str:
             )
         if name := asked_for_none(node.test):
             return _EACH_OF_NONE.format(name)
-        if apart := a_graph_where_it_is_none(place, node):
+        if apart := a_graph_where_it_is_none(place, node) or a_graph_with_more_gradients(place, node):
             return apart
         flag = fresh("chosen_in", place.taken)
         instead = by_where(place, flag)

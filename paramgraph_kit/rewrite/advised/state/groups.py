@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
+from paramgraph_kit.rewrite.counting.begun_later import gradients_begin_later
 from paramgraph_kit.rewrite.source.cancelled import takes_gradients_at_times
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
@@ -67,7 +68,9 @@ def _with_groups(place: Place, name: str) -> str:
 
 def _begun_together(place: Place, optimizer: str, value: object) -> str:
     """Momenta from the first step on: fused kernels of SGD take none that begins later than the others."""
-    if type(value) is not torch.optim.SGD or not takes_gradients_at_times([place.source]):
+    if type(value) is not torch.optim.SGD or not (
+        takes_gradients_at_times([place.source]) or gradients_begin_later([place.source])
+    ):
         return ""
     if not any(group["momentum"] for group in value.param_groups):
         return ""
