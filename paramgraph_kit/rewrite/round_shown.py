@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ from paramgraph_kit.rewrite.round_calls import called, named, unpacks_otherwise,
 from paramgraph_kit.rewrite.round_left import diff_of
 from paramgraph_kit.rewrite.round_run import Run
 from paramgraph_kit.rewrite.source.borrow import at_any_depth, borrowed, codes_in, compiled
-from paramgraph_kit.rewrite.source.edits import Source, path_of, without_gradients
+from paramgraph_kit.rewrite.source.edits import Source, names_in, path_of, without_gradients
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.ways import Ways
 
@@ -59,6 +59,7 @@ def shown_of(
         told.append(f"capture it where `{name_of_it}` has made what it binds, for each call anew")
     if kept := [n for n, value in zip(run.bound, given, strict=False) if _is_kept(value)]:
         told.append(f"its graph keeps `{'`, `'.join(kept)}`: {ANEW}")
+        told += _filled_anew(run.texts, found.name, kept)
     outer = source.function_of(loop) or loop
     if any(isinstance(n, ast.Attribute) and n.attr in ("requires_grad", "requires_grad_") for n in ast.walk(outer)):
         told.append(f"its graph keeps what needs gradients: {ANEW}")
@@ -147,6 +148,25 @@ def _kept_by(loop: ast.AST, found: Round) -> list[str]:
             if isinstance(value, ast.Name) and (at_times or path_of(target) not in found.parameters):
                 names.add(value.id)
     return [name for name in found.results if name in names and name not in found.copied]
+
+
+def _filled_anew(lines: Iterable[str], name: str, kept: Collection[str]) -> list[str]:
+    """What to do about tensors of as many elements as rounds that an argument gives, which is kept in the graph."""
+    every = [n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, ast.FunctionDef)]
+    fills = next((n for n in every if n.name == f"before_{name}"), None)
+    if fills is None:
+        return []
+    ranges = [n.iter for n in ast.walk(fills) if isinstance(n, ast.For) and last_name(n.iter) != "zip"]
+    asked = sorted({*kept} & {name for each in ranges for name in names_in(each)})
+    zips = [n for n in ast.walk(fills) if isinstance(n, ast.Call) and last_name(n.func) == "zip" and n.args]
+    held = sorted({n.args[0].id for n in zips if isinstance(n.args[0], ast.Name) and n.keywords})
+    if not asked or not held:
+        return []
+    tensors, numbers = "`, `".join(held), "`, `".join(asked)
+    told = (
+        f"`{tensors}` has an element for each round that `{numbers}` gives here: where that changes, make it anew with"
+    )
+    return [f"{told} as many, ahead of `{fills.name}`"]
 
 
 def _none_at_times(function: ast.AST, found: Round) -> list[str]:

@@ -14,74 +14,45 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import is_backward, stored
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, names_in, path_of
+from paramgraph_kit.rewrite.source.more_of_a_net import asks_otherwise, brings_more
 from paramgraph_kit.rewrite.source.place import called, fresh
 
 _MOMENTUM = 2  # the place of SGD's momentum among its arguments
-_LIBRARIES = ("torch", "F", "nn", "functional", "np", "numpy", "math", "random")
 
 
 def gradients_begin_later(sources: Iterable[Source]) -> bool:
-    """Whether a branch of any function that goes back from a loss, or computes a module, brings in more of the net."""
-    functions = (n for source in sources for n in ast.walk(source.tree) if isinstance(n, Function))
-    return any(brings_more(f, n) for f in functions for n in ast.walk(f) if isinstance(n, ast.If))
+    """Whether a branch of any function brings more of a net into a loss or a module, or lets more of it train."""
+    sources = list(sources)
+    functions = [n for source in sources for n in ast.walk(source.tree) if isinstance(n, Function)]
+    return any(brings_more(f, n) for f in functions for n in ast.walk(f) if isinstance(n, ast.If)) or any(
+        _lets_train(source, n) for source in sources for n in ast.walk(source.tree)
+    )
 
 
-def brings_more(function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.If) -> bool:
-    """Whether what a branch adds to a loss comes of modules, or results of them, that nothing else there reads."""
-    if _asks_otherwise(node.test):
+def _lets_train(source: Source, node: ast.AST) -> bool:
+    """``if epoch == 2:`` around ``p.requires_grad_(True)`` of parameters, in a function."""
+    grows = isinstance(node, ast.Call) and called(node) == "requires_grad_" and not _is_false(node.args)
+    sets = isinstance(node, ast.Assign) and any(
+        isinstance(each, ast.Attribute) and each.attr == "requires_grad" for each in node.targets
+    )
+    if not grows and not (isinstance(node, ast.Assign) and sets and not _is_false([node.value])):
         return False
-    inside = [n for part in (*node.body, *node.orelse) for n in within(part)]
-    every = [n for part in function.body for n in within(part)]
-    ids = {id(n) for n in inside}
-    losses = _goes_into(every) if any(map(is_backward, every)) else _returned(every) if _is_forward(function) else set()
-    adds = [n for n in inside if isinstance(n, (ast.Assign, ast.AugAssign)) and stored([n]) & losses]
-    if not adds:
+    function, above = source.function_of(node), [*source.above(node)]
+    if function is None or function.name == "__init__":
         return False
-    outside = [n for n in every if id(n) not in ids]
-    elsewhere = {path_of(n.func) for n in outside if isinstance(n, ast.Call)}
-    calls = [path_of(n.func) for n in inside if isinstance(n, ast.Call)]
-    own = [each for each in calls if each and each.split(".")[0] not in _LIBRARIES and each not in elsewhere]
-    if any(each.startswith("self.") or "." not in each for each in own if not _is_plain(each)):
-        return True
-    made = {name for n in outside if isinstance(n, ast.Assign) and _calls_own(n.value) for name in stored([n])}
-    read = {n.id for n in outside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return bool({n.id for each in adds for n in ast.walk(each.value) if isinstance(n, ast.Name)} & made - read)
+    loops = [ast.unparse(n.iter) for n in above if isinstance(n, ast.For)]
+    branches = [n for n in above if isinstance(n, ast.If) and not asks_otherwise(n.test)]
+    return bool(branches) and (any("parameters" in each for each in loops) or (grows and _is_net(node)))
 
 
-def _asks_otherwise(test: ast.expr) -> bool:
-    """Tests of a mode, of None or of a type: those are another function."""
-    parts = [*ast.walk(test)]
-    none = any(isinstance(n, ast.Constant) and n.value is None for n in parts)
-    mode = any(isinstance(n, ast.Attribute) and n.attr == "training" for n in parts)
-    return none or mode or any(isinstance(n, ast.Call) and called(n) in ("isinstance", "hasattr") for n in parts)
+def _is_net(node: ast.AST) -> bool:
+    """Whether what trains from now on is a module, by an attribute of an object, and no input."""
+    return isinstance(node, ast.Call) and "." in path_of(node.func).rpartition(".")[0]
 
 
-def _goes_into(every: list[ast.AST]) -> set[str]:
-    """The names that a backward pass goes back from, and those that these are made of."""
-    found = {name for n in every if is_backward(n) for name in names_in(n)}
-    made = [n for n in every if isinstance(n, (ast.Assign, ast.AugAssign))]
-    for _ in range(3):
-        found |= {name for n in made if stored([n]) & found for name in names_in(n.value)}
-    return found
-
-
-def _returned(every: list[ast.AST]) -> set[str]:
-    return {name for n in every if isinstance(n, ast.Return) and n.value is not None for name in names_in(n.value)}
-
-
-def _is_forward(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return function.name == "forward" and bool(function.args.args) and function.args.args[0].arg == "self"
-
-
-def _calls_own(value: ast.expr) -> bool:
-    calls = [path_of(n.func) for n in ast.walk(value) if isinstance(n, ast.Call)]
-    return any(each and each.split(".")[0] not in _LIBRARIES for each in calls)
-
-
-def _is_plain(path: str) -> bool:
-    return path in ("len", "print", "int", "float", "range", "min", "max", "sum", "zip", "enumerate", "abs", "bool")
+def _is_false(values: list[ast.expr]) -> bool:
+    return bool(values) and isinstance(values[0], ast.Constant) and values[0].value is False
 
 
 def momenta(source: Source, call: ast.Call) -> list[Edit]:

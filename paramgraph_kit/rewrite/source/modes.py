@@ -13,11 +13,11 @@ TRAINING, GRADED = "training", "requires_grad"
 NAMES = (TRAINING, GRADED)
 SET = (
     "`{text}` runs behind a launch, and a graph keeps what it was captured with: capture the step again "
-    "right behind that line"
+    "right behind that line, once it has run as it is there"
 )
 AROUND = (
     "what runs around the round sets `{name}` of modules for good, and its graph keeps what it was captured with: "
-    "capture the round again right behind that line"
+    "capture the round again right behind that line, once one has run as it is there"
 )
 
 

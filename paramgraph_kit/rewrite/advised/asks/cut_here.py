@@ -11,10 +11,10 @@ import torch
 from paramgraph_kit.doctor.observe.freed_gradients import lets_gradients_go
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
-from paramgraph_kit.rewrite.counting.begun_later import brings_more
 from paramgraph_kit.rewrite.counting.optimizers import stepped
 from paramgraph_kit.rewrite.source.called_from import asked_by_caller, called_from
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
+from paramgraph_kit.rewrite.source.more_of_a_net import brings_more, minds_zeros
 from paramgraph_kit.rewrite.source.moving import is_backward, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of
 from paramgraph_kit.rewrite.source.writes import paths, written
@@ -187,9 +187,8 @@ def a_graph_with_more_gradients(place: Place, node: ast.If) -> str:
     function = place.source.function_of(node)
     if function is None or node not in function.body or not brings_more(function, node):
         return ""
-    if not any(is_backward(n) for part in function.body for n in within(part)):
-        return ""
-    return _two_graphs(place, node, function, "which parameters have gradients")
+    trains = any(is_backward(n) for part in function.body for n in within(part)) or minds_zeros(place.space.values())
+    return _two_graphs(place, node, function, "which parameters have gradients") if trains else ""
 
 
 def _done_in_calls(place: Place, node: ast.If) -> str:

@@ -11,6 +11,7 @@ import torch
 from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.advised.asks.chosen_together import chosen_together
 from paramgraph_kit.rewrite.advised.sizes.grown import cache
+from paramgraph_kit.rewrite.advised.sizes.left_together import any_test
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import beside, divides
 from paramgraph_kit.rewrite.advised.sizes.uniques import picked_of_unique, unique
 from paramgraph_kit.rewrite.counting.optimizers import is_fusable, momentum_of, stepped
@@ -119,7 +120,7 @@ def bad_loss(place: Place) -> str:
         if name and any(later in within(n) for n in (inside or within(function)) if isinstance(n, ast.If)):
             return _asked_between(place, function)
         if name and is_fusable(place.space, name) and not momentum_of(place, name):
-            test = _counted_by_masks(function, place, condition_of(place, node.test))
+            test = any_test(place, later, lambda text: _counted_by_masks(function, place, text))
             return (
                 f"take the branch out, and write `{name}.found_inf = ({test}).float()` before `{name}.step()` at line "
                 f"{later.lineno}, with `fused=True` where `{name}` is made: the device leaves the step out then, with "

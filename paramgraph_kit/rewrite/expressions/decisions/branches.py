@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite.expressions.numbers.exact import compared_exactly
 from paramgraph_kit.rewrite.source.caught import handler_of
 from paramgraph_kit.rewrite.source.clock import is_clock
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.more_of_a_net import brings_more, minds_zeros
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, fresh
 from paramgraph_kit.rewrite.source.pure import is_pure, kept_finite, may_run
@@ -56,7 +57,7 @@ def _by_where(place: Place, condition: str) -> list[Edit]:
     node = place.statement
     if not isinstance(node, ast.If) or any(_is_of_kind(part) for part in ast.walk(node.test)):
         return []
-    if is_written_through(place, node):
+    if is_written_through(place, node) or _counts_zeros(place, node):
         return []
     if not condition and (told := _told_first(place, node.test)) is not None:
         return _choose_after(place, node, *told)
@@ -97,6 +98,13 @@ def _by_where(place: Place, condition: str) -> list[Edit]:
         edits = [place.source.replace(node, text)]
         return edits if no is not None else [*edits, place.source.without(last)]
     return []
+
+
+def _counts_zeros(place: Place, node: ast.If) -> bool:
+    """Whether parameters would have gradients of zeros by it, which an optimizer does not take for none."""
+    function = place.source.function_of(node)
+    held = [*place.space.values(), *place.attributes.values()]
+    return function is not None and brings_more(function, node) and minds_zeros(held)
 
 
 def ask_the_host_first(place: Place) -> list[Edit]:
