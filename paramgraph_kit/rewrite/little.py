@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from paramgraph_kit.rewrite.own_launches import is_thin
+from paramgraph_kit.rewrite.proving.worth import ENOUGH
 from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.ways import Ways
 
 LITTLE = "this is right, but with so little in its graph it may be no faster: what stands below brings more there"
 HARDLY = (
@@ -24,3 +28,18 @@ def tell_little(found: Rewriting) -> None:
 def told_of_little(found: Rewriting) -> str:
     """What is said of a rewriting with so little in its graph."""
     return HARDLY if is_thin(found) else LITTLE
+
+
+def with_more(
+    behind: int,
+    best: Rewriting,
+    one: Callable[[Ways], Rewriting],
+    ways: Sequence[Callable[[], Ways | None]],
+    is_late: Callable[[], bool],
+) -> Rewriting:
+    """A whole rewriting with so much of a step behind the launch, or another one that has more in its graph."""
+    for way in ways:
+        if behind >= ENOUGH and not is_late() and (other := way()) is not None and (made := one(other)).complete:
+            inside, left = other.prover.operations
+            best, behind = (made, left) if left < behind and inside > left else (best, behind)
+    return best

@@ -31,7 +31,7 @@ from paramgraph_kit.rewrite.begun_numbers import begun_inside, in_words, is_writ
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.filled_anew import WHY, frozen_fills
-from paramgraph_kit.rewrite.little import told_of_little
+from paramgraph_kit.rewrite.little import told_of_little, with_more
 from paramgraph_kit.rewrite.memory_owners import MEMORY, OTHER_MEMORY, tensor_slots
 from paramgraph_kit.rewrite.moving_numbers import for_each_number, with_numbers_moving, wrong_given
 from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_wrong_there
@@ -129,6 +129,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         return first
     if not first.complete and (made_so := with_numbers_moving(attempt, failures, plainly)) is not None:
         return made_so
+    if not first.complete and known.is_late():
+        return first
     if back is not None and back.diff and len(back.left) < len(first.left):
         return for_each_number(
             attempt, without_gradients(truth), back
@@ -149,8 +151,10 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     if first.complete:
         both = [lambda: attempt.advancing(failures), lambda: attempt.advancing_in_place(failures)]
         both.append(lambda: attempt.reading_together(failures))
-        return _with_more(moved, first, one, [*both, attempt.in_place_first])
+        return with_more(moved, first, one, [*both, attempt.in_place_first], known.is_late)
     little: list[tuple[int, Rewriting]] = []  # with how much is in the graph
+    if known.is_late():
+        return first
     if (other := attempt.fetching(failures)) is not None:
         if (made := one(other)).complete:
             if other.cut < 0 and is_mostly_inside(other.prover):
@@ -161,14 +165,15 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     other = plain_lines.fetching(failures) if attempt is not plain_lines else None
     if other is not None and (made := one(other)).complete:  # what picks of a list of the host's stays a number
         return made
-    if (other := attempt.asking_in_methods(failures)) is not None:
+    if not known.is_late() and (other := attempt.asking_in_methods(failures)) is not None:
         if (made := one(other)).complete:
             if other.cut < 0 and is_mostly_inside(other.prover):
                 return made
             little.append((other.prover.operations[0], made))
         elif made.diff and len(made.left) < len(first.left):
             attempt, first = other, made
-    if (given := _given_places(attempt, failures, name_of(attempt.function))) is not None:
+    name = name_of(attempt.function)
+    if not known.is_late() and (given := _given_places(attempt, failures, name)) is not None:
         return given
     found_by: list[Callable[[], Ways | None]] = [
         lambda: attempt.bringing(failures),
@@ -182,7 +187,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     foreseen, counted = list[Ways | None](), list[Ways | None]()
     for way in found_by:
         if known.is_late():
-            return first
+            break
         if (other := way()) is not None and (made := one(other)).complete:
             return made
         if other is not None and other.foresees and made.diff:
@@ -200,17 +205,17 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
     apart += [attempt.split(deciding), attempt.split_where_made(first.left)]
     apart += [earlier] if earlier is not None and earlier.cut not in [each.cut for each in apart if each] else []
     for other in (*foreseen, *apart, *counted):
-        if known.is_late():
-            break
-        if other is not None and (made := one(other)).complete:
+        if other is None or known.is_late():
+            continue
+        if (made := one(other)).complete:
             if _is_worth_it(other.prover, made):
-                return _with_more(other.prover.operations[1], made, one, [attempt.in_place_first])
+                return with_more(other.prover.operations[1], made, one, [attempt.in_place_first], known.is_late)
             little.append((other.prover.operations[0], made))
-    if (late := one(attempt.in_place_first())).complete:
+    if not known.is_late() and (late := one(attempt.in_place_first())).complete:
         return late
     if (made_so := _given_in_tensors(stale, failures, truth)) is not None:
         return made_so
-    if (other := attempt.reading_there(failures, first.left)) is not None:
+    if not known.is_late() and (other := attempt.reading_there(failures, first.left)) is not None:
         plain = one(other)  # numbers that stay on the device have only moved the question to other lines
         same = all(any(f is each for each in failures) for f in plain.left)
         nothing = all(map(attempt.is_returned, plain.left))  # would be in the graph
@@ -220,7 +225,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         least.instead, least.is_little = first.instead, True  # what would bring more into the graph
         least.verified.append(told_of_little(least))
         first.otherwise = least
-    first.known = least.known = known_on_host.told(attempt, failures)
+    if not known.is_late():
+        first.known = least.known = known_on_host.told(attempt, failures)
     return first
 
 
@@ -241,17 +247,6 @@ def _is_cut_by_tensors(made: Rewriting, failures: Sequence[Failure]) -> bool:
     """Whether lengths of what trains are tensors only now, at which each launch would wait: numbers have graphs."""
     cut = any(f.code == "tensor-bound" for f in made.left) and all(f.code != "tensor-bound" for f in failures)
     return cut and any(f.code in OF_STEPS for f in failures)
-
-
-def _with_more(
-    behind: int, best: Rewriting, one: Callable[[Ways], Rewriting], ways: Sequence[Callable[[], Ways | None]]
-) -> Rewriting:
-    """A whole rewriting with so much of a step behind the launch, or another one that has more in its graph."""
-    for way in ways:
-        if behind >= ENOUGH and (other := way()) is not None and (made := one(other)).complete:
-            inside, left = other.prover.operations
-            best, behind = (made, left) if left < behind and inside > left else (best, behind)
-    return best
 
 
 def _given_places(attempt: Ways, failures: Sequence[Failure], name: str) -> Rewriting | None:
@@ -281,7 +276,7 @@ def _given_places(attempt: Ways, failures: Sequence[Failure], name: str) -> Rewr
 def _given_in_tensors(stale: Sequence[tuple[Ways, str]], failures: Sequence[Failure], truth: Truth) -> Rewriting | None:
     """The first of some ways that is whole where the numbers that a graph would keep are given to it in tensors."""
     for other, name in stale:
-        while name and name not in other.forced and len(other.forced) < TRIES:
+        while name and name not in other.forced and len(other.forced) < TRIES and not truth.is_late():
             other.forced.add(name)
             made = _rewritten(other, failures, truth, Rewriting(name_of(other.function)))
             if made.complete and (other.cut < 0 or _is_worth_it(other.prover, made)):

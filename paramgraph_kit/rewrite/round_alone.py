@@ -118,7 +118,7 @@ def rounds_of(
     loops = loops_around(source, definition, [node for _, node in places])
     found = list[Rewriting]()
     try:
-        loaded = through_loaders(whole, definition, loops)
+        loaded = through_loaders(whole, definition, loops, known)
         loops = [loop for loop in loops if (loop in loaded) is of_loader][:MOST_LOOPS]
         if not loops and of_loader:
             return found
@@ -166,7 +166,8 @@ def rounds_of(
                 of_block = whole, source, definition, loop, asked, truth, failures, varying
                 stepped = [f for f, n in steps if holds(loop, n) and not ends]
                 cutting = _Cutting(*of_block, stepped, only_telling, half, taken, left, of_loader, begin, seen, ends)
-                if (fix := cutting.tried()) is not None:
+                cutting.known = known.further()
+                if not known.is_late() and (fix := cutting.tried()) is not None:
                     fix.worth = lines.worth(cutting.part)
                     found.append(fix)
                     done.append(loop)
@@ -205,6 +206,7 @@ class _Cutting:
     begin: ast.stmt | None  # where only a part of the block is wanted, the first of that
     seen: set[tuple[str, ...]]  # the lines of the file with all that was tried so far
     ends: bool = False  # optimizers step behind it, where the host calls them
+    known: Known | None = None  # of the round, in the time that is left
     part: Sequence[ast.stmt] = ()  # what is cut out, as it stood
     rates: list[Edit] = field(default_factory=list)  # fill them, for they are tensors
     zeros: list[Edit] = field(default_factory=list)  # keep the memory of gradients, where rounds have several graphs
@@ -275,7 +277,7 @@ class _Cutting:
             found = self._cut(let_go, run.bound, run.tensors)
             if found is None or (run := self._run(found)) is None or not run.is_steady():
                 return None
-        return self._whole(found, run)
+        return self._whole(found, run) if not self.truth.is_late() else None
 
     @property
     def rated(self) -> list[Failure]:
@@ -398,6 +400,8 @@ class _Cutting:
 
     def _run(self, found: Round) -> Run | None:
         """The round, where the function gives with it what it gave."""
+        if self.truth.is_late():
+            return None
         whole, texts = self.whole, [*found.lines]
         plan = Plan(self.source, [self.source.all_of(texts)], [])
         lent, space = whole.borrow([plan]), whole.entry.__globals__ if whole.entry is not None else {}
@@ -457,7 +461,8 @@ class _Cutting:
                 if looked_at.operations < ENOUGH:
                     return None  # not worth a launch
                 problems = [*looked_at.problems, *(between_rounds(f, self.source, run.texts) for f in self.rated)]
-                fix = rewrite(step, inputs, {}, problems, part=True) if problems else captured(step, inputs)
+                more: dict[str, Any] = {"part": True, "known": self.known}
+                fix = rewrite(step, inputs, {}, problems, **more) if problems else captured(step, inputs)
             launches, wrong = Launches(run.made, fix.around, bound, self.anew), list[str]()
             if fix.complete:
                 with with_its_lines(self.whole, fix):

@@ -13,10 +13,11 @@ from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.rewrite.loops.one_round import Loop
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.truths import Known
 from paramgraph_kit.rewrite.ways import Ways
 
 
-def through_loaders(whole: Ways, definition: Function, loops: Collection[Loop]) -> list[Loop]:
+def through_loaders(whole: Ways, definition: Function, loops: Collection[Loop], known_of: Known) -> list[Loop]:
     """Those of some loops whose rounds get their batches from a DataLoader.
 
     ``for x, y in loader``, ``for n, batch in enumerate(tqdm(loader))``, ``bar = tqdm(loader)`` and ``for x in bar``,
@@ -26,7 +27,9 @@ def through_loaders(whole: Ways, definition: Function, loops: Collection[Loop]) 
     fetched = {loop: _fetched_from(loop) for loop in loops}
     given = {name for paths in fetched.values() for name in paths if name in locals_of(definition)} - known
     if any(not _leads(whole, definition, known, fetched[loop]) for loop in loops) and given:
-        known |= _held(whole)  # only a run tells what a helper has returned
+        if (key := "loaders") not in known_of.seen:  # only a run tells what a helper has returned
+            known_of.seen[key] = _held(whole)
+        known |= known_of.seen[key]
     return [loop for loop in loops if _leads(whole, definition, known, fetched[loop])]
 
 
@@ -74,5 +77,5 @@ def _held(whole: Ways) -> set[str]:
             found.update(name for name, value in frame.f_locals.items() if _is_loader(value))
 
     with profiled(look):
-        whole.prover.eager()
+        whole.prover.given(lambda _, inputs: inputs, steps=1).eager()  # what a name is, one call tells
     return found

@@ -65,10 +65,10 @@ def one_round(
     own = len(found)
     try:
         whole = Ways(function, args, kwargs, known.prover())
-        cut, every = set[str](), _called(whole, failures, of_loader=of_loader)
+        cut, every = set[str](), _called(whole, failures, known, of_loader=of_loader)
         rounds_in = sum(called.has_loops for called in every[:MOST])
         for called in every[: rounds_in + MOST]:
-            if not called.has_loops and (own or known.is_late()):  # parts of functions only where no round is one
+            if known.is_late() or (own and not called.has_loops):  # parts of functions only where no round is one
                 break
             if not called.has_loops and called.within & cut:  # what calls it has a part that is a graph
                 continue
@@ -77,7 +77,7 @@ def one_round(
             with called.mode():
                 about: dict[str, Any] = {"of_loader": of_loader, "others": others, "left": left}
                 varying = called.varying | set_elsewhere(whole, called.name)
-                rounds = rounds_of(*given, **about, known=Known(known.until), varying=varying, called=True)
+                rounds = rounds_of(*given, **about, known=known.further(), varying=varying, called=True)
             found += [fix for fix in rounds if fix.alone not in others]
             cut |= {called.name} if rounds else set()
         if not found or (len(found) == 1 and own):
@@ -109,13 +109,14 @@ class _Call:
         return getattr(inspect.unwrap(self.function), "__name__", "")
 
 
-def _called(whole: Ways, failures: Sequence[Failure], *, of_loader: bool) -> list[_Call]:
+def _called(whole: Ways, failures: Sequence[Failure], known: Known, *, of_loader: bool) -> list[_Call]:
     """The functions that it calls, and in which something was found, or that train, with what they were given.
 
     Those with loops come first, then those that others of them call; of a DataLoader's rounds there are no others.
     """
     own = whole._definition()
     wanted: dict[tuple[str, str, int], bool] = {}
+    by_loader = set[tuple[str, str, int]]()  # which a loop over one may be of
     for failure in failures:
         place = whole.place(failure)
         if place is None or cell.is_made_of(place[0].file):
@@ -125,17 +126,19 @@ def _called(whole: Ways, failures: Sequence[Failure], *, of_loader: bool) -> lis
         if helper is None or (own is not None and own[1] is helper):
             continue
         loops = loops_around(source, helper, [node])
-        if of_loader and not any(isinstance(each, ast.For) for each in loops):
-            continue
         key = source.file, helper.name, first_line(helper)
+        by_loader |= {key} if any(isinstance(each, ast.For) for each in loops) else set()
         wanted[key] = wanted.get(key, False) or bool(loops)
-    if not wanted:
+    if not (by_loader if of_loader else wanted):
         return []
-    if not of_loader and own is not None:  # `if n % 5 == 0: self.train_generator(x)` beside what is told
+    if own is not None:  # `if n % 5 == 0: self.train_generator(x)` beside what is told
         every = (n for n in ast.walk(own[0].tree) if isinstance(n, Function) and n is not own[1])
         training = (n for n in every if any(map(is_backward, within(n))))
         wanted = {(own[0].file, n.name, first_line(n)): False for n in training} | wanted
-    calls = _first_calls(whole, set(wanted))
+    if "calls" not in known.seen:  # of both kinds of loops, as one run shows all
+        known.seen["calls"] = _first_calls(whole, set(wanted))
+    found: dict[tuple[str, str, int], _Call] = known.seen["calls"]
+    calls = {key: call for key, call in found.items() if key in by_loader or not of_loader}
     inner = sorted(calls, key=lambda key: not wanted[key])  # what calls others begins before them
     return [replace(calls[key], has_loops=wanted[key]) for key in inner]
 

@@ -25,6 +25,7 @@ TRIES = 4  # how often rewrites that change the numbers are taken back
 ASKS = ("data-dependent-branch", "sync-item", "tensor-bound")  # rewritten by what are tensors by now
 SURE = 2  # in how many ways of rewriting a plan was wrong alone before it is taken to be so in others
 OFTEN = "the numbers would change"
+UNTRIED = "there was no time left to try it"
 AGAIN = 7  # how often what rewritten lines still have is rewritten
 
 
@@ -89,6 +90,7 @@ def again(rounds: Rounds, truth: Truth) -> list[Failure]:
     while True:
         with rounds.applied():
             problems = _problems(rounds, truth)
+            tries = 0 if problems and tries and truth.is_late() else tries
             attempt = again_on(rounds, truth)
             if any(failure.code in ASKS for failure in problems) and tries:
                 _look(attempt, rounds, truth)  # what is a tensor by now
@@ -190,7 +192,7 @@ def _changed(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth:
     if len(plans) == 1:
         return [(plans[0], why)]
     wrong = _wrong_of(plans, truth, lambda part: tried(attempt, around, _with_shared(part, plans), truth))
-    truth.suspected.update(_suspect(plan) for plan, why in wrong if why != OFTEN)
+    truth.suspected.update(_suspect(plan) for plan, why in wrong if why not in (OFTEN, UNTRIED))
     return wrong or [(plan, why) for plan in plans]
 
 
@@ -205,7 +207,9 @@ def _wrong_of(plans: Sequence[Plan], truth: Truth, tried: Callable[[Sequence[Pla
     rest = [plan for plan in plans if not truth.suspected[_suspect(plan)]]
     parts = [[plan] for plan in known] + ([rest] if rest and len(rest) < len(plans) else [])
     for part in parts or [rest[: len(rest) // 2], rest[len(rest) // 2 :]]:
-        if part and (why := tried(part)):
+        if part and truth.is_late():
+            wrong += [(plan, UNTRIED) for plan in part]
+        elif part and (why := tried(part)):
             wrong += [(part[0], why)] if len(part) == 1 else _wrong_of(part, truth, tried)
     return wrong
 

@@ -24,7 +24,7 @@ def fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, 
     from paramgraph_kit.rewrite.result import Rewriting
     from paramgraph_kit.rewrite.set_between_launches import tell_set_between
     from paramgraph_kit.rewrite.settled import settled
-    from paramgraph_kit.rewrite.truths import LATE, LIMIT_S, Known
+    from paramgraph_kit.rewrite.truths import Known
 
     known, failures = Known(), [*found.failures]
     try:
@@ -33,7 +33,7 @@ def fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, 
         if isinstance(found.fix, Rewriting):
             tell_set_between(found.fix, failures)
             found.fix = settled(found.fix)
-        found.notes += (LATE.format(LIMIT_S),) if known.cut_short else ()
+        found.notes = (*found.notes, *known.told())
         return left
     finally:
         known.forget()
@@ -52,6 +52,7 @@ def _rewritten(
     from paramgraph_kit.rewrite.result import Rewriting
     from paramgraph_kit.rewrite.round_missed import tell_missed
     from paramgraph_kit.rewrite.round_within import one_round
+    from paramgraph_kit.rewrite.truths import LINES, ROUNDS
 
     if found.codes == (EMPTY,) or all(map(nulls_around, found.failures)):  # there are no lines of a graph to rewrite
         return []
@@ -60,13 +61,15 @@ def _rewritten(
     # What no trial runs, and what another line's reading brings, is not rewritten by itself.
     ran = [f for f in found.failures if not is_led(f) and not follows(f)] or found.failures
     given = what, args, kwargs, ran
+    known.begin(ROUNDS)
     if not ended and (alone := one_round(*given, of_loader=True, known=known, left=left)) is not None:
-        if alone.worth.is_little and (pieces := more_in_pieces(alone, what, args, kwargs)):
+        if alone.worth.is_little and (pieces := more_in_pieces(alone, what, args, kwargs, known)):
             alone = Rewriting(alone.function, pieces=pieces.text, left=[*found.failures])
             found.fix = alone
             return alone.left
         found.fix = alone
         return tell_missed(what, args, kwargs, found.failures, alone)
+    known.begin(LINES)
     try:
         found.fix = rewritten = rewriting.rewrite(*given, known=known)
     except Exception as error:  # an object of the user's may raise where it is looked at, and we may be wrong
@@ -74,14 +77,15 @@ def _rewritten(
         found.notes = (*found.notes, text)
         return []
     if not ended and (not rewritten.complete or rewritten.worth.is_little):
+        known.begin(ROUNDS, last=True)
         alone = one_round(*given, of_loader=False, known=known)
         if alone is not None and (not rewritten.complete or alone.worth.share > rewritten.worth.share):
-            if alone.worth.is_little and (pieces := more_in_pieces(alone, what, args, kwargs)):
+            if alone.worth.is_little and (pieces := more_in_pieces(alone, what, args, kwargs, known)):
                 found.fix = rewritten = Rewriting(rewritten.function, pieces=pieces.text, left=[*found.failures])
                 return rewritten.left
             found.fix, alone.known = alone, rewritten.known
             return tell_missed(what, args, kwargs, found.failures, alone)
-        if rewritten.complete and (pieces := more_in_pieces(rewritten, what, args, kwargs)):
+        if rewritten.complete and (pieces := more_in_pieces(rewritten, what, args, kwargs, known)):
             found.fix = rewritten = Rewriting(rewritten.function, pieces=pieces.text, left=[*found.failures])
             return rewritten.left
         if rewritten.complete and not rewritten.is_little:
@@ -96,7 +100,7 @@ def _rewritten(
             found.fix = in_a_function
             return []
         by_object = any(BY_OBJECT in each.message for each in found.failures)  # for which Dynamo has no guard
-        pieces = NOT_PROVED if by_object else in_pieces(what, args, kwargs, rewritten)
+        pieces = NOT_PROVED if by_object else in_pieces(what, args, kwargs, rewritten, known)
         rewritten.pieces = pieces.text
         leads_on = bool(rewritten.left) and all_told(rewritten.instead, rewritten.left)
         # Several places of which nobody has tried what is to be written: one that is wrong makes all of it wrong.
@@ -117,11 +121,13 @@ def _rewritten(
     return rewritten.left
 
 
-def more_in_pieces(rewritten: Rewriting, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pieces:
+def more_in_pieces(
+    rewritten: Rewriting, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Known | None = None
+) -> Pieces:
     """What compiling brings of lines as they are, where a graph of the rewritten ones has less of them."""
     from paramgraph_kit.verbs._pieces import NOT_PROVED, in_pieces
 
-    pieces = in_pieces(what, args, kwargs, rewritten)
+    pieces = in_pieces(what, args, kwargs, rewritten, known)
     return pieces if pieces.is_plain and pieces.kernels > rewritten.worth.inside else NOT_PROVED
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 import types
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,11 +20,13 @@ from paramgraph_kit.backend.report import Report, make_report
 from paramgraph_kit.driver.files import rewritten_once
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.own_lines import PLAIN
 from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.source.given import name_of
 from paramgraph_kit.rewrite.source.reach import names_of, owner_of
+from paramgraph_kit.rewrite.truths import PIECES, Known
 from paramgraph_kit.verbs._called_pieces import compiled_there, functions_called
 from paramgraph_kit.verbs._lasting import LIMIT, MOST_LATE, compiled_for_each, goes_on, of_few_values, settles
 from paramgraph_kit.verbs._modules import by_forward, compiled_in_place, compiling, modules_called
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.rewrite.result import Rewriting
 
 STEADY = 2  # calls at the end in which nothing may be compiled any more
+LEAST_S = 20.0  # for what is tried last
 LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call takes minutes, and proves nothing
 MOST_LINES = 4
 _GIVEN_UP = "recompile-limit"
@@ -70,15 +72,21 @@ class Pieces:
 NOT_PROVED = Pieces()
 
 
-def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix: Rewriting) -> Pieces:
+def in_pieces(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix: Rewriting, known: Known | None = None
+) -> Pieces:
     """What compiling a function brings that cannot be one graph, tried on moved inputs.
 
-    As it is, or else with the lines that could be rewritten.
+    As it is, or else with the lines that could be rewritten. ``known`` is what others have seen of it.
     """
     name = called(function)
+    known = known or Known()
+    if sum(known.operations) > MOST_OPERATIONS:
+        return NOT_PROVED
     try:
-        prover = Prover(function, args, kwargs)  # knows what the rewritten lines no longer name, and puts that back too
-        truth = Truth(prover)
+        # It knows what the rewritten lines no longer name, and puts that back too.
+        prover = known.prover() or Prover(function, args, kwargs)
+        truth = known.in_its_form(prover)
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException:
@@ -86,7 +94,7 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
     operations = sum(prover.operations)
     if truth.unsteady or operations > MOST_OPERATIONS:
         return NOT_PROVED
-    until = time.monotonic() + LIMIT_S
+    until = worked_s() + LIMIT_S
     first = f"{UNSPECIALIZED} = True; " if _counts_in_a_module(prover) else ""
     of_few = NOT_PROVED
     for lines in (None, fix) if fix.diff else (None,):
@@ -109,7 +117,9 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
     of_modules = _of_modules(function, prover, truth, until)
     if of_modules.is_most:
         return of_modules
-    return max(of_modules, _of_called(function, prover, truth), key=lambda each: each.kernels) or of_few
+    if worked_s() > until:
+        known.note_left(PIECES)
+    return max(of_modules, _of_called(function, prover, truth, until), key=lambda each: each.kernels) or of_few
 
 
 def _counts_in_a_module(prover: Prover) -> bool:
@@ -153,13 +163,13 @@ def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> Pi
     return Pieces(text, kernels, sum(prover.operations), True)
 
 
-def _of_called(function: Any, prover: Prover, truth: Truth) -> Pieces:
+def _of_called(function: Any, prover: Prover, truth: Truth, until: float) -> Pieces:
     """What compiling the functions brings that it calls: all of those that are right so, each by itself."""
     owner = owner_of(function)
     every = functions_called(function, owner, object_name(owner, names_of(function)) if owner is not None else "")
-    until, best = time.monotonic() + LIMIT_S, NOT_PROVED
+    until, best = max(until, worked_s() + LEAST_S), NOT_PROVED
     for some in [every, *([each] for each in every if every[1:])] if every else []:
-        if time.monotonic() > until:
+        if worked_s() > until:
             break
         with _forgotten(), compiled_there(some, owner):
             step = _Watched(function, None, until)
@@ -239,7 +249,7 @@ class _Watched:
         self._reports.append(make_report(self._of))
         self.compiled.append(len(compiled_graphs()))
         grown = sum(a < b for a, b in pairwise(self.compiled))
-        if grown > MOST_LATE or (time.monotonic() > self._until and len(self.compiled) < STEPS):
+        if grown > MOST_LATE or (worked_s() > self._until and len(self.compiled) < STEPS):
             raise _Endless
         return result
 

@@ -32,9 +32,9 @@ def _pieces_where_asked_for(request: pytest.FixtureRequest, monkeypatch: pytest.
 
         words = request.node.get_closest_marker("words") is not None
 
-        def only_to_decide(function: Any, args: Any, kwargs: Any, fix: Any) -> Any:
+        def only_to_decide(function: Any, args: Any, kwargs: Any, fix: Any, known: Any) -> Any:
             wanted = fix.otherwise is not None and not words
-            return in_pieces(function, args, kwargs, fix) if wanted else _pieces.NOT_PROVED
+            return in_pieces(function, args, kwargs, fix, known) if wanted else _pieces.NOT_PROVED
 
         in_pieces = _pieces.in_pieces
         monkeypatch.setattr(_pieces, "in_pieces", only_to_decide)

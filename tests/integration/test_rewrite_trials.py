@@ -347,7 +347,7 @@ def test_what_is_wrong_among_many_rewrites_is_found_in_few_trials(monkeypatch: p
     # GIVEN sixteen rewrites of which one is wrong
     asked = _asked(monkeypatch, lambda texts, _: "other numbers" if "at_11" in texts else "")
     plans = [_plan(f"at_{number}", []) for number in range(16)]
-    attempt, truth = cast("Ways", None), cast("Truth", SimpleNamespace(suspected=Counter()))
+    attempt, truth = cast("Ways", None), cast("Truth", SimpleNamespace(suspected=Counter(), is_late=lambda: False))
     # WHEN they are tried THEN it is found, with half as many trials as there are rewrites
     assert rounds._changed(attempt, None, plans, truth) == [(plans[11], "other numbers")]
     assert len(asked) <= 9
@@ -366,7 +366,7 @@ def test_a_rewrite_is_not_wrong_for_a_line_that_it_shares_with_others(monkeypatc
 
     _asked(monkeypatch, is_wrong)
     plans = [_plan("table[0]", ["table = {}"]), _plan("table[1]", []), _plan("wrong", [])]
-    attempt, truth = cast("Ways", None), cast("Truth", SimpleNamespace(suspected=Counter()))
+    attempt, truth = cast("Ways", None), cast("Truth", SimpleNamespace(suspected=Counter(), is_late=lambda: False))
     # WHEN they are tried THEN it is that one alone
     assert rounds._changed(attempt, None, plans, truth) == [(plans[2], "other")]
 

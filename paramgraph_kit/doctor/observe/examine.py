@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -87,7 +86,7 @@ from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, nulled_for_read
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.driver.select import twin
-from paramgraph_kit.driver.work import worked_s
+from paramgraph_kit.driver.work import unhindered_s, worked_s
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -135,7 +134,7 @@ def examine(
     del examiner  # what its calls have returned would keep what accumulates gradients on a stream of ours
     if captures and found.regions is None:
         # Of the limit for all calls, and a part of it in any case: this one says what no other does.
-        left_s = max(until - time.monotonic(), limit_s / 6)
+        left_s = max(until - unhindered_s(), limit_s / 6)
         found.problems[:0] = on_users_stream.problems(function, args, kwargs, left_s)
     return found
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from paramgraph_kit.driver.work import unhindered_s
+
 AGAIN_S = 0.25  # how often a call that goes on all the same is interrupted again
 PATIENCE = 8  # how often a call that says "not now" is heard
 
@@ -22,6 +24,8 @@ class TimeUp(BaseException):
 @contextmanager
 def at_most(seconds: float, may_raise: Callable[[FrameType | None], bool]) -> Iterator[None]:
     """Raise TimeUp in the body after ``seconds``, unless ``may_raise``, told where it is, says not now.
+
+    What other processes take of the machine does not count: a loaded one ends no call that would be quick.
 
     In the main thread a signal does it, which also ends sleeps; elsewhere Python's own interruption, which waits for
     the next bytecode. Neither ends a call into C that never returns, and an import is not interrupted: what is half
@@ -58,8 +62,10 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 @contextmanager
 def _by_signal(seconds: float, may_raise: Callable[[FrameType | None], bool]) -> Iterator[None]:
+    until = unhindered_s() + seconds
+
     def up(number: int, frame: FrameType | None) -> None:
-        if may_raise(frame):
+        if unhindered_s() >= until and may_raise(frame):
             raise TimeUp
 
     before = signal.signal(signal.SIGALRM, up)
@@ -76,7 +82,8 @@ def _by_signal(seconds: float, may_raise: Callable[[FrameType | None], bool]) ->
 
 @contextmanager
 def _by_thread(seconds: float, may_raise: Callable[[FrameType | None], bool]) -> Iterator[None]:
-    thread, done = threading.get_ident(), threading.Event()
+    thread, number, done = threading.get_ident(), threading.get_native_id(), threading.Event()
+    until = unhindered_s() + seconds
     lock = threading.Lock()
     rung = False
 
@@ -85,7 +92,8 @@ def _by_thread(seconds: float, may_raise: Callable[[FrameType | None], bool]) ->
         wait = seconds
         while not done.wait(wait):
             with lock:
-                if not done.is_set() and may_raise(sys._current_frames().get(thread)):
+                late = unhindered_s(number) >= until
+                if late and not done.is_set() and may_raise(sys._current_frames().get(thread)):
                     rung = True
                     _interrupt(thread)
             wait = AGAIN_S

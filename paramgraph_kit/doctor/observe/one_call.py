@@ -6,7 +6,6 @@ import inspect
 import io
 import re
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
@@ -41,9 +40,12 @@ from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.select import driver, twin
+from paramgraph_kit.driver.work import unhindered_s
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 from paramgraph_kit.trace.model import Failure, Frame
 
+LED_S = 5.0  # of a call that is led, where others are quick
+TIMES = 30  # as long as the longest so far
 _MOST_NUMBERS = 1 << 20  # of a result that is copied
 AT = " in Python, once, at "  # in a message: where a scheduler computes the rate of a step elsewhere
 MOVED = " goes from "  # in a message: what a scheduler moves from call to call
@@ -107,6 +109,7 @@ class Caller:
         self.function, self.args, self.kwargs = function, args, kwargs
         self.until: float | None = None  # from the first call on
         self.limit_s = limit_s
+        self.longest_s = 0.0  # that a call has taken
         self.state = state or HostState(function, args, kwargs)
         self.random = RandomState()
         self.gradients = torch.is_grad_enabled()
@@ -152,6 +155,7 @@ class Caller:
         plainly: bool = False,
         anew: bool = False,
         begins: bool = False,
+        led: bool = False,
     ) -> Call:
         """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's.
 
@@ -160,6 +164,7 @@ class Caller:
         ``anew``: generators that the program has itself draw others all the same.
         ``begins``: states that optimizers of torch's make first in it stay, until all is put back.
         ``plainly``: it runs on the user's own stream, as a program does that captures by itself.
+        ``led``: nobody has said that it ends with what it reads or is given now, so it has not all of the time.
         """
         self.number += 1
         drawing = drawing or self.number
@@ -212,10 +217,12 @@ class Caller:
                 # The first time this imports much of torch, which is not the function's time.
                 eagerly = torch.compiler.set_stance("force_eager")
                 if self.until is None:
-                    self.until = time.monotonic() + self.limit_s
-                with eagerly, at_most(self.until - time.monotonic(), may_raise), observer:
+                    self.until = unhindered_s() + self.limit_s
+                with eagerly, at_most(self._left_s(led), may_raise), observer:
                     observer.unordered.hosts.watch()
+                    since = unhindered_s()
                     result = run(self.function, args, kwargs)
+                    self.longest_s = max(self.longest_s, unhindered_s() - since)
                     if issubclass(type(result), CoroutineType):
                         result.close()  # nobody will wait for it
         except TimeUp:
@@ -308,6 +315,11 @@ class Caller:
             begun,
             observer.findings.makers,
         )
+
+    def _left_s(self, led: bool) -> float:
+        """How long a call may take."""
+        left = (self.until or 0.0) - unhindered_s()
+        return min(left, max(LED_S, TIMES * self.longest_s)) if led else left
 
     def _leave_gradients(self, keeper: Keeper) -> None:
         """Gradients of a graph that this call has captured stay: the next calls replay it, and find these there."""

@@ -65,7 +65,7 @@ def call_with_others(caller: Caller) -> None:
         if all(a is b for a, b in given):
             continue
         held = [(r.values, dict(r.values.moved)) for r in caller.graphs.regions or () if r.values is not None]
-        if caller.call(args, kwargs).ended is not None:  # it takes no others
+        if caller.call(args, kwargs, led=True).ended is not None:  # it takes no others
             for values, moved in held:
                 values.moved = moved
 
@@ -79,7 +79,7 @@ def is_key(caller: Caller, name: str) -> bool:
     number = bound.arguments[name]
     for _ in range(2):  # a call with others may have captured for the first of them
         bound.arguments[name] = number = another(number)
-        call = caller.call(bound.args, bound.kwargs)
+        call = caller.call(bound.args, bound.kwargs, led=True)
         if call.captures and call.ended is None:
             return True
     return False
@@ -130,7 +130,7 @@ def _called(caller: Caller, numbers: Others, base: Call) -> Call:
         return caller.call(caller.args, caller.kwargs, drawing=base.number)
     new = [_with(numbers, at, value) for at, value in enumerate((*caller.args, *caller.kwargs.values()))]
     args, kwargs = tuple(new[: len(caller.args)]), zip(caller.kwargs, new[len(caller.args) :], strict=True)
-    return caller.call(args, dict(kwargs), drawing=base.number)
+    return caller.call(args, dict(kwargs), drawing=base.number, led=True)
 
 
 def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Failure]:
@@ -234,7 +234,7 @@ def frozen_names(caller: Caller, found: Examination, base: Call, told: set[tuple
     for holder, value in ((h, v) for h, v in held if isinstance(v, (int, float)) and not isinstance(v, bool)):
         holder.write(another(value))
     try:
-        other = caller.call(caller.args, caller.kwargs)
+        other = caller.call(caller.args, caller.kwargs, led=True)
     finally:
         for holder, value in held:
             holder.write(value)
@@ -255,7 +255,7 @@ def _note_words(caller: Caller, found: Examination, base: Call) -> None:
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         words += islice(with_other_words(caller), _MOST_WORDS)
     for args, kwargs in words:
-        other = caller.call(args, kwargs, drawing=base.number)
+        other = caller.call(args, kwargs, drawing=base.number, led=True)
         moved = differences(base.steps, other.steps, random_drawn=False) if other.ended is None else []
         at = next((f.frame for f in moved if f.code in _LEFT and f.frame is not None), None)
         given = zip((*args, *kwargs.values()), (*caller.args, *caller.kwargs.values()), strict=True)

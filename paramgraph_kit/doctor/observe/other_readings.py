@@ -126,7 +126,7 @@ def _as_ever(caller: Caller, base: Call) -> Call | None:
 def _with_others(caller: Caller, base: Call, plain: Call, more: bool) -> Iterator[Failure]:
     caller.state.set_to(base.before)
     caller.readings = readings = Readings(more)
-    other = caller.call(caller.args, caller.kwargs, drawing=base.number)
+    other = caller.call(caller.args, caller.kwargs, drawing=base.number, led=True)
     caller.readings = None
     if not readings.read or (other.ended is not None and other.ended.code in _ENDS):
         return
@@ -147,7 +147,7 @@ def _with_others(caller: Caller, base: Call, plain: Call, more: bool) -> Iterato
         if left is not None and left.code == "host-counter":
             yield replace(left, message=f"{left.message} {why}")
     if other.ended is None and any(isinstance(entry.after, _PLAIN) for entry in new):
-        behind = caller.call(caller.args, caller.kwargs, drawing=base.number)
+        behind = caller.call(caller.args, caller.kwargs, drawing=base.number, led=True)
         for failure in differences(base.steps, behind.steps, random_drawn=False) if behind.ended is None else ():
             if failure.code in _LATER:
                 yield replace(failure, message=f"{failure.message} (one call later, {why[1:]}")

@@ -140,7 +140,7 @@ class OtherWays:
         if filled:
             self._fill()
         with led.to(turns):
-            return self.caller.call(self.caller.args, self.caller.kwargs, drawing=drawing)
+            return self.caller.call(self.caller.args, self.caller.kwargs, drawing=drawing, led=bool(turns))
 
     def _fill(self) -> None:
         """Let what grows with the calls have many entries: a branch may draw more of them than there are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -48,14 +49,14 @@ class Deadline:
     def __init__(self, seconds: float = STEP_S) -> None:
         self.seconds = seconds
         self._longest: float | None = None
-        self._until = math.inf
+        self._until = self._asks_at = math.inf
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """One step, which raises TooLongError outside: no ``except Exception`` of the user's hears what ends it."""
         known, begun = self._longest, worked_s()
         limit = self.seconds if known is None else min(self.seconds, max(FEWEST_S, TIMES * known))
-        self._until = begun + limit
+        self._until, self._asks_at = begun + limit, time.monotonic() + limit
         try:
             yield
             self._longest = max(known or 0.0, worked_s() - begun)
@@ -64,7 +65,7 @@ class Deadline:
                 f"a step was ended after {limit:.0f} s, as others are done in {known or 0.0:.2g}"
             ) from None
         finally:
-            self._until = math.inf
+            self._until = self._asks_at = math.inf
 
     def check(self) -> None:
         """Called as each operation begins.
@@ -72,5 +73,8 @@ class Deadline:
         Raises:
             TimeUp: the step has taken too long.
         """
-        if worked_s() > self._until:
+        if (now := time.monotonic()) < self._asks_at:  # nothing has worked for longer than has passed
+            return
+        if (left := self._until - worked_s()) < 0:
             raise TimeUp
+        self._asks_at = now + left

@@ -108,10 +108,10 @@ class Prover:
     def first(self, around: Around = NOTHING) -> Seen:
         """The first run. Where the function does not take what is drawn for it, what it was given stays."""
         seen = self._first(around)
-        if self._states:
-            self._draw(self._how)
-            seen = self._first(around)
-        return seen
+        if not self._states:
+            return seen
+        self._draw(self._how)
+        return self._first(around)
 
     def _first(self, around: Around) -> Seen:
         for how, kept in (("floats", "the integers"), ("nothing", "the values")):
@@ -416,7 +416,8 @@ class Truth:
     def __init__(self, prover: Prover, around: Around = NOTHING, forms: Iterable[Form] = ()) -> None:
         first = prover.first(around)
         again = prover.eager(around, noting=around is NOTHING)
-        self.overwritten = prover.overwritten
+        self.is_late: Callable[[], bool] = lambda: False  # whether no further trials are to be begun
+        self.overwritten, self.operations = prover.overwritten, [*prover.operations]
         self.seen = {n: v for n, v in first.items() if not differences({n: v}, {n: again.get(n, [])})}
         if any(is_nesterov(holder.target) for holder in prover.state.holders):
             # Its step adds the momentum to the gradients themselves, where it is not fused; what comes of them counts.
@@ -434,13 +435,12 @@ class Truth:
         self._near = prover.rounded(around) if trains else {}
         if self._near and differences(self.seen, self._near):  # roundings count: how far one leads is chance
             self._near = farther(self.seen, self._near, prover.rounded(around, others=True))
-        self._alike = self._in_other_forms(prover, around, forms) if trains else []
+        self.in_forms = self._in_other_forms(prover, around, forms) if trains else []
         self._begin()
 
     def anew(self) -> Truth:
         """The same, which nothing was compared with yet."""
-        other = copy.copy(self)
-        other._begin()
+        (other := copy.copy(self))._begin()
         return other
 
     def _begin(self) -> None:
@@ -458,7 +458,7 @@ class Truth:
         strict = differences(self.seen, seen)
         found = differences(self.seen, seen, self._near) if strict and self._near else strict
         self.drifted |= len(found) < len(strict)
-        if found and any(not differences(other, seen) for other in self._alike):
+        if found and any(not differences(other, seen) for other in self.in_forms):
             self.reformed = True
             return []
         return found
