@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import torch
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor.observe import limit, one_call
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
+from paramgraph_kit.driver import work
 from paramgraph_kit.driver.work import unhindered_s
 from paramgraph_kit.rewrite import round_loaders, round_within, truths
 from paramgraph_kit.rewrite.result import Rewriting
@@ -79,6 +83,22 @@ def test_lines_leave_time_to_the_rounds_that_are_tried_last(monkeypatch: pytest.
     assert known.further().is_late()
     assert LINES in known.told()[0]
     assert ROUNDS in known.told()[0]
+
+
+@pytest.mark.parametrize(("hindered", "worked"), [(7.6, 1.0), (0.0, 2.0)])
+def test_what_others_take_of_the_machine_is_neither_work_nor_waiting(
+    hindered: float, worked: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN eight seconds of which this process ran one, as others had the cores, or as it waited for a file
+    then = [time.monotonic(), time.process_time()]
+    monkeypatch.setattr(work, "_at", tuple(then))
+    monkeypatch.setattr(work, "_hindered", {threading.get_native_id(): 3.0})
+    monkeypatch.setattr(work, "hindered_s", lambda thread: 3.0 + hindered)
+    clock = SimpleNamespace(monotonic=lambda: then[0] + 8.0, process_time=lambda: then[1] + 1.0)
+    before = work._worked
+    monkeypatch.setattr(work, "time", clock)
+    # WHEN asked how long it has worked THEN what it waited for counts in part, and what others had not at all
+    assert work.worked_s() - before == pytest.approx(worked)
 
 
 @pytest.mark.sweep
