@@ -16,6 +16,7 @@ class _Field(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.nfe = 0
+        self.w: torch.Tensor
         self.register_buffer("w", torch.randn(6, 6))
 
     def forward(self, t: Any, y: torch.Tensor) -> torch.Tensor:
@@ -40,8 +41,8 @@ class _Solver:
         for target in times[1:]:
             while t < target - 1e-9:
                 h = min(h, target - t)
-                y_new, err = self.trial(t, y, h)
-                err = err.item()
+                y_new, off = self.trial(t, y, h)
+                err = float(off.item())
                 if err <= 1.0:
                     t, y = t + h, y_new
                     self.accepted += 1

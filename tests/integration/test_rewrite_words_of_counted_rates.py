@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 import paramgraph_kit as pgk
 
 RATES = [0.5, 0.4, 0.3, 0.2, 0.1, 0.05]
-held: dict[str, object] = {}
+held: dict[str, Any] = {}
 
 
 class _Floor:
@@ -60,10 +61,10 @@ class _Floor:
         return self.noise * 2
 
     def of_a_dictionary(self, x: torch.Tensor) -> torch.Tensor:
-        rate = 0.5 if held["n"] < 4 else 0.05  # type: ignore[operator]
-        held["noise"] = torch.lerp(held["noise"], x, rate)  # type: ignore[call-overload]
-        held["n"] += 1  # type: ignore[operator]
-        return held["noise"] * 2  # type: ignore[operator, no-any-return]
+        rate = 0.5 if held["n"] < 4 else 0.05
+        held["noise"] = torch.lerp(held["noise"], x, rate)
+        held["n"] += 1
+        return held["noise"] * 2  # type: ignore[no-any-return]
 
     def formula(self, x: torch.Tensor) -> torch.Tensor:
         c = math.exp(-self.omega)

@@ -421,15 +421,15 @@ class TestErrorsThatNodesRaise:
         # GIVEN a leaf of the default stream with a hook that refuses its gradient
         leaf, kept = _kept_on_the_default_stream(sim)
         called: list[str] = []
-        hook = leaf.register_hook(lambda _: called.append("hook"))
+        hook = leaf.register_hook(lambda _: called.append("hook"))  # type: ignore[no-untyped-call]
         # WHEN a capture goes backward to it THEN its stream spoils the capture before the hook is asked
         with pytest.raises(RuntimeError, match="previous error during capture"), cuda.graph(cuda.CUDAGraph()):
-            (leaf * 3).sum().backward()
+            (leaf * 3).sum().backward()  # type: ignore[no-untyped-call]
         assert not called
         del kept
         # WHEN nothing is left of the default stream THEN it is, and the user's hooks are as they were
         assert list(leaf._backward_hooks or ()) == [hook.id]
         graph = cuda.CUDAGraph()
         with cuda.graph(graph):
-            (leaf * 3).sum().backward()
+            (leaf * 3).sum().backward()  # type: ignore[no-untyped-call]
         assert called == ["hook"]
