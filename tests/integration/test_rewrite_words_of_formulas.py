@@ -53,3 +53,39 @@ def test_a_number_of_numpy_has_a_tensor_and_its_count_goes_where_it_is_read(kind
         assert "belongs before each launch: line" in found
     else:
         assert "belongs before each launch: line" not in found
+
+
+class _Langevin:
+    def __init__(self, device: torch.device) -> None:
+        self.v, self.m, self.n = torch.randn(8).to(device), torch.ones(8).to(device), 0
+
+    def scaled(self) -> None:
+        kick = min(0.9, (1 + self.n) / (10 + self.n))
+        self.v.mul_(kick).add_(self.m, alpha=1 - kick)
+        self.n += 1
+
+    def divided(self) -> None:
+        kick = min(0.9, (1 + self.n) / (10 + self.n))
+        self.v.addcdiv_(self.m, self.m + 1, value=-kick)
+        self.n += 1
+
+    def multiplied(self) -> None:
+        kick = min(0.9, (1 + self.n) / (10 + self.n))
+        self.v.mul_(kick)
+        self.n += 1
+
+
+@pytest.mark.parametrize(
+    ("step", "written"),
+    [
+        ("scaled", "a tensor is no `alpha`, so write `self.v.mul_(kick_in).add_(self.m * (1 - kick_in))`"),
+        ("divided", "a tensor is no `value`, so write `self.v.addcdiv_(self.m * (-kick_in), self.m + 1)`"),
+        ("multiplied", ""),
+    ],
+)
+def test_a_tensor_that_stands_for_a_number_is_no_alpha(step: str, written: str) -> None:
+    # GIVEN a number of a count by which a line scales in place, as alpha, as value, or as a factor
+    # WHEN it is diagnosed THEN the words have a tensor for it, and write the call anew where that would be asked for it
+    found = str(pgk.diagnose(getattr(_Langevin(pgk.device()), step)))
+    assert "`kick_in` for `kick`" in found
+    assert written in found if written else "a tensor is no" not in found

@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.advised.host.lambdas import kept_by_a_lambda
 from paramgraph_kit.rewrite.advised.host.left_before import copied_back, left_before_the_launch
 from paramgraph_kit.rewrite.advised.host.left_by_chance import follows_from_it, left_by_chance
 from paramgraph_kit.rewrite.advised.host.listed_copies import LISTED
+from paramgraph_kit.rewrite.advised.host.made_of_numbers import scaled_by_tensors
 from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.host.marked_places import MARKED
 from paramgraph_kit.rewrite.advised.host.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
@@ -74,7 +75,8 @@ SIZED = (*FACTORIES, *DRAWN, "range", "repeat", "expand", "one_hot")
 
 def hint(place: Place) -> str:
     """What to write in a line, where it tells more than the class of its problem."""
-    return next((text for advice in _ADVICE if (text := asked(advice, place, ""))), "")
+    text = next((text for advice in _ADVICE if (text := asked(advice, place, ""))), "")
+    return scaled_by_tensors(place, text)
 
 
 def _a_size(place: Place) -> str:
@@ -236,13 +238,6 @@ def _has_host_generator(place: Place, text: str) -> bool:
     return any(getattr(place.space.get(path_of(each)), "device", None) == torch.device("cpu") for each in given)
 
 
-def _in_a_loop(place: Place) -> bool:
-    above = place.source.parents.get(place.statement)
-    while above is not None and not isinstance(above, (ast.For, ast.While, Function)):
-        above = place.source.parents.get(above)
-    return isinstance(above, (ast.For, ast.While))
-
-
 def _drawn_on_cpu(place: Place) -> str:
     if place.failure.code != "copy-to-gpu":
         return ""
@@ -250,7 +245,7 @@ def _drawn_on_cpu(place: Place) -> str:
         if not any(f"{name}(" in text for name in (*DRAWN, "bernoulli", "multinomial")):
             continue
         if _has_host_generator(place, text):
-            again = ", one for each round of the loop" * _in_a_loop(place)
+            again = ", one for each round of the loop" * bool(place.loops())
             return (
                 "a generator of the CPU draws nothing on the device: draw before each launch, into a tensor that the "
                 f"graph reads{again}, which keeps its numbers; or draw on the device with a generator made there, "

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Sequence
 
-from paramgraph_kit.rewrite.source.edits import Function, names_in
+from paramgraph_kit.rewrite.expressions.decisions.written import scaled_by
+from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
@@ -49,6 +50,21 @@ def given_by_callers(place: Place, text: str, told: Sequence[tuple[Place, str]])
             if takes and (made := of_what_is_given(place, takes)):
                 tensors = sorted({held[n] for name in takes for n in names_in(given[name]) & held.keys()})
                 return f"line {call.lineno} gives `{'`, `'.join(tensors)}` to `{function.name}` then{made}"
+    return text
+
+
+def scaled_by_tensors(place: Place, text: str) -> str:
+    """``v.add_(m, alpha=1 - d)`` asks a tensor for its number, where words put one there: what is written then."""
+    held = {number: tensor for tensor, number in _HERE.findall(text)}
+    for call in (n for n in heads(place.statement) if isinstance(n, ast.Call)):
+        by = next((each.value for each in call.keywords if each.arg in ("alpha", "value")), None)
+        parts = [n for n in ast.walk(by) if isinstance(n, ast.expr)] if by is not None else []
+        read = {path: held[path] for path in map(path_of, parts) if path in held}
+        if by is not None and read and (given := scaled_by(place, call, by)):
+            new = f"{place.text(call.func)}({given})"
+            for number, tensor in read.items():
+                new = re.sub(rf"(?<![\w.]){re.escape(number)}(?!\w)", tensor, new)
+            return f"{text}: a tensor is no `{call.keywords[0].arg}`, so write `{new}`"
     return text
 
 

@@ -23,8 +23,13 @@ def _scaled(place: Place, call: ast.Call) -> str:
     """What such a call is given where a tensor scales its first argument; "" where none does."""
     name = _SCALES.get(called(call).removesuffix("_"), "")
     by = next((option.value for option in call.keywords if option.arg == name), None)
-    many = 1 if name == "alpha" else 2
-    if by is None or len(call.keywords) != 1 or len(call.args) != many or is_given(place, by):
+    return "" if by is None or is_given(place, by) else scaled_by(place, call, by)
+
+
+def scaled_by(place: Place, call: ast.Call, by: ast.expr) -> str:
+    """What is given to such a call, which ``by`` scales, where that is a tensor; "" of another call."""
+    many = {"alpha": 1, "value": 2}.get(_SCALES.get(called(call).removesuffix("_"), ""))
+    if len(call.keywords) != 1 or len(call.args) != many:
         return ""
     if isinstance(by, ast.Call) and not by.keywords and called(by) in ("float", "item"):  # it need not be read
         by = by.args[0] if by.args else by.func.value if isinstance(by.func, ast.Attribute) else by
