@@ -10,15 +10,18 @@ import builtins
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.observe.captured_entries import above_of
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.observe.short_names import first_of
 from paramgraph_kit.driver.files import is_library
@@ -106,6 +109,19 @@ def lies(key: Any) -> range:
     """Where memory lies that a weak reference names."""
     storage = torch.UntypedStorage._new_with_weak_ptr(key.cdata)
     return range(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) if storage is not None else range(0)
+
+
+def arrays_in(value: Any) -> Iterator[int]:
+    """Where the arrays lie that a value has: NumPy's, and looks of Python's own at memory."""
+    leaves = [*tree_leaves(value)]
+    with suppress(Exception):  # of a class of the user's
+        leaves += tree_leaves(
+            [attributes_of(each) for each in leaves if not is_a(each, (torch.Tensor, torch.nn.Module))]
+        )
+    for each in leaves:
+        whole: Any = sys.modules["numpy"].asarray(each) if is_a(each, memoryview) and "numpy" in sys.modules else each
+        if type(whole).__module__ == "numpy" and hasattr(whole, "__array_interface__") and whole.nbytes:
+            yield whole.__array_interface__["data"][0]
 
 
 def _looked(frame: FrameType, memory: Memory) -> Iterator[Looked]:

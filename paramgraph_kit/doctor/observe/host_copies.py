@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import _disable_current_modes as no_modes
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.array_lines import ArrayLines, lies
+from paramgraph_kit.doctor.observe.array_lines import ArrayLines, arrays_in, lies
+from paramgraph_kit.doctor.observe.held import results_in
 from paramgraph_kit.doctor.observe.places import Place, line_of
 from paramgraph_kit.doctor.observe.refusals import Operation
 from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
@@ -52,11 +53,14 @@ class HostCopies:
     problems: list[Failure] = field(default_factory=list)
     late: list[tuple[Place, _UnderWay]] = field(default_factory=list)  # what a call writes under one of before
     unread: list[tuple[torch.Tensor, _UnderWay]] = field(default_factory=list)  # results that one may still fill
+    handed: list[tuple[Place, _UnderWay, bool]] = field(default_factory=list)  # arrays given back; an event tells
+    left: list[_UnderWay] = field(default_factory=list)  # which fill what is no result, and nobody has waited for
     _of: dict[int, _UnderWay] = field(default_factory=dict)  # by memory
     _before: dict[int, _UnderWay] = field(default_factory=dict)  # those of the call before
     _arrays: dict[int, tuple[Any, int, Place]] = field(default_factory=dict)  # numpy's looks at such memory, weakly
     _lines: ArrayLines | None = None
     _filled: dict[int, tuple[Any, int]] = field(default_factory=dict)  # by memory: how many copies have filled it
+    _last: list[_UnderWay] = field(default_factory=list)  # those of the call before that nobody had waited for
 
     def __bool__(self) -> bool:
         return bool(self._of or self._before)
@@ -108,7 +112,8 @@ class HostCopies:
                 self.used(hosts, filled, order, place)
         elif op.name in ("copy_", "_to_copy") and not waits:
             for tensor in (t for t in hosts if t.numel() and t.is_pinned()):
-                self._began(tensor, id(tensor) in filled, order.latest(stream), place, "copy")
+                fills = id(tensor) in filled or (op.name == "_to_copy" and tensor is not tensors[0])  # what it makes
+                self._began(tensor, fills, order.latest(stream), place, "copy")
 
     def launched(self, hosts: Mapping[int, tuple[Any, bool]], stamp: Stamp, place: Place) -> None:
         """A graph is replayed that copies this memory of the host; each with whether it writes there."""
@@ -117,13 +122,32 @@ class HostCopies:
                 self._of[key] = _UnderWay(storage, stamp, place, fills, "replay")
         self.watch()
 
-    def returned(self, results: Iterable[torch.Tensor], order: Order) -> None:
+    def returned(self, result: Any, order: Order) -> None:
         """A call has ended: whether its caller waits ahead of the next one, its own lines tell, or nobody knows."""
-        filled = ((t, self._of[key]) for t in results if (key := storage_key(t)) in self._of)
-        self.unread = [(t, each) for t, each in filled if each.fills and not order.is_done(each.stamp)]
+        fills = {key: each for key, each in self._of.items() if each.fills and not each.storage.expired()}
+        fills = {key: each for key, each in fills.items() if not order.is_done(each.stamp)}
+        given = [(t, key) for t in results_in(result) if (key := self._key(t)) in fills] if fills else []
+        self.unread = [(t, fills[key]) for t, key in given]
+        arrays = {key for at in arrays_in(result) for key in fills if at in lies(fills[key].storage)} if fills else ()
+        places = {key: place for _, key, place in self._arrays.values()}
+        pairs = [(places.get(key, fills[key].place), fills[key]) for key in arrays]
+        self.handed = [(place, each, order.is_recorded(each.stamp)) for place, each in pairs]
+        waited = {each.place.user for each in self._last if order.is_awaited(each.stamp)}  # by the next call
+        rest = {*fills} - {key for _, key in given} - {*arrays}
+        self.left = [fills[key] for key in rest if fills[key].place.user not in waited]
+        self._last = [*fills.values()]
         self._before = {key: each for key, each in self._of.items() if not each.fills}
         self._of.clear()
         self._arrays.clear()
+
+    def _key(self, tensor: torch.Tensor) -> int:
+        """What names the memory of a tensor: also of one that is made of an array, whose storage is its own."""
+        key = storage_key(tensor)
+        known = {**self._before, **self._of}
+        if not key or key in known or tensor.device.type != "cpu":
+            return key
+        at = tensor.data_ptr()
+        return next((of for of, each in known.items() if at in lies(each.storage)), key)
 
     def ends(self) -> None:
         """A call has ended, or was broken off: lines are looked at no more."""
@@ -168,7 +192,7 @@ class HostCopies:
     def used(self, hosts: list[torch.Tensor], filled: Collection[int], order: Order, place: Place) -> None:
         """The host reads some of its memory, or writes it."""
         for tensor in hosts:
-            known = self._of.get(key := storage_key(tensor))
+            known = self._of.get(key := self._key(tensor))
             writes = id(tensor) in filled
             earlier = self._before.pop(key, None) if writes and known is None else None
             if earlier is not None and not earlier.storage.expired() and not order.is_done(earlier.stamp):
@@ -202,6 +226,16 @@ def told(known: _UnderWay, frame: Frame | None, waited: str, *, writes: bool) ->
 def told_late(place: Place, known: _UnderWay) -> Failure:
     """The same of a line that writes to what a copy of the call before may still read."""
     return told(known, place.frame(), _waited(place, known), writes=True)
+
+
+def told_handed(place: Place, known: _UnderWay) -> Failure:
+    """The same of a line that hands an array of such memory out, which its caller reads without any wait."""
+    if place is not known.place:
+        said = f"it hands out an array of pinned memory that {known.named()} may still write: nothing waits for it"
+        return replace(told_late(place, known), message=said)
+    failure = told_late(place, known)
+    said = "it may still write pinned memory of which the step hands an array out: nothing waits for it"
+    return replace(failure, message=said, fix=failure.fix.replace("ahead of this line", "behind this line"))
 
 
 def noted_late(place: Place, known: _UnderWay) -> str:

@@ -188,7 +188,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self._ordered(tensors, dict(zip(map(id, tensors), keys, strict=True)), written, result, place)
             if tensors and threading.get_ident() == self.places.thread:
                 waits, stream = self._waits or blocks(op, args, kwargs), self._stream()
-                tensors += [result] if op.name == "_to_copy" and not there else []
+                tensors += [result] if op.name == "_to_copy" else []
                 self.unordered.hosts.saw(op, tensors, written, waits, self.unordered.order, stream, place)
         return result
 
@@ -202,11 +202,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     ) -> None:
         """Work is put on a stream; ``keys`` is the memory of what it is given."""
         if threading.get_ident() != self.places.thread:
-            self.unordered.order.host_waits()  # autograd joins its streams
+            self.unordered.order.host_waits(by_work=True)  # autograd joins its streams
             return
         self.on_stream(tensors, keys, filled, result, place)
         if self._waits:
-            self.unordered.order.host_waits(stream=self._stream())
+            self.unordered.order.host_waits(stream=self._stream(), by_work=True)
 
     def on_stream(
         self, tensors: list[torch.Tensor], keys: dict[int, int], filled: set[int], result: Any, place: Place

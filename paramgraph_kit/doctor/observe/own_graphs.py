@@ -301,7 +301,7 @@ class OwnGraphs:
         """A call that is examined gives this back; ``stay``: parameters whose gradients are not put back."""
         self.states.returned()
         self.between.returned(stay)
-        self.unordered.hosts.returned(results_in(result), self.unordered.order)
+        self.unordered.hosts.returned(result, self.unordered.order)
         exchanged_in([r for r in self.launched_regions() if self.known[id(r.graph)].before])  # others may come anew
         self.misread += [*self.graphed.read(tensors_in(result)), *self.unexecuted.ended(), *self.samples.ended()]
         waiting = (own for own in self.known.values() if not own.replayed and not own.by_torch)

@@ -61,8 +61,9 @@ class InThread(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         observer.on_stream(given, {id(t): storage_key(t) for t in given}, written, result, place)
         order = observer.unordered.order
         if waits:
-            order.host_waits(stream=stream)
-        observer.unordered.hosts.saw(op, given, written, waits, order, stream, place)
+            order.host_waits(stream=stream, by_work=True)
+        made = [result] if op.name == "_to_copy" and isinstance(result, torch.Tensor) else []
+        observer.unordered.hosts.saw(op, [*given, *made], written, waits, order, stream, place)
 
 
 @contextmanager

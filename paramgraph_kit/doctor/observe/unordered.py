@@ -26,6 +26,7 @@ class Order:
     def __init__(self) -> None:
         self._lanes: dict[int, dict[int, int]] = {}  # how much of each stream a stream waits for
         self._host: dict[int, int] = {}  # and the host, before all that it launches next
+        self._asked: dict[int, int] = {}  # and those waits of it that somebody asked for
         self._events: dict[int, tuple[object, dict[int, int]]] = {}  # with the event, so that its id stays its own
 
     def work(self, stream: int) -> Stamp:
@@ -42,13 +43,14 @@ class Order:
         """A stream waits for an event."""
         _learn(self._lane(stream), self._events.get(id(event), (event, {}))[1])
 
-    def host_waits(self, *, stream: int | None = None, event: object = None) -> None:
-        """The host waits for a stream or an event; for all that there is without one."""
-        if event is not None:
-            _learn(self._host, self._events.get(id(event), (event, {}))[1])
-            return
-        for lane in [*self._lanes] if stream is None else [stream]:
-            _learn(self._host, self._lane(lane))
+    def host_waits(self, *, stream: int | None = None, event: object = None, by_work: bool = False) -> None:
+        """The host waits for a stream or an event; for all that there is without one; ``by_work``: nobody asked it."""
+        lanes = [self._lane(lane) for lane in ([*self._lanes] if stream is None else [stream])]
+        known = lanes if event is None else [self._events.get(id(event), (event, {}))[1]]
+        for each in known:
+            _learn(self._host, each)
+            if not by_work:
+                _learn(self._asked, each)
 
     def is_before(self, stamp: Stamp, stream: int) -> bool:
         """Whether what is put on a stream next waits for some work."""
@@ -61,6 +63,14 @@ class Order:
     def is_done(self, stamp: Stamp) -> bool:
         """Whether the host has waited for some work."""
         return self._host.get(stamp[0], 0) >= stamp[1]
+
+    def is_awaited(self, stamp: Stamp) -> bool:
+        """Whether somebody asked the host to wait for some work."""
+        return self._asked.get(stamp[0], 0) >= stamp[1]
+
+    def is_recorded(self, stamp: Stamp) -> bool:
+        """Whether an event is recorded behind some work, by which it can be waited for."""
+        return any(knows.get(stamp[0], 0) >= stamp[1] for _, knows in self._events.values())
 
     def _lane(self, stream: int) -> dict[int, int]:
         knows = self._lanes.setdefault(stream, {})

@@ -12,7 +12,7 @@ from paramgraph_kit.doctor.explain.syntax import LOOPS, here, last_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import results_in
-from paramgraph_kit.doctor.observe.host_copies import HostCopies, noted_late, told, told_late
+from paramgraph_kit.doctor.observe.host_copies import HostCopies, noted_late, told, told_handed, told_late
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import SAID_OF_HOST, kept_at
 from paramgraph_kit.doctor.observe.loop_names import calls_in, functions_in
@@ -21,8 +21,8 @@ from paramgraph_kit.doctor.observe.steps_around import StepsAround
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
 
-_WAITS = frozenset({"synchronize", "item", "tolist", "cpu", "numpy", "query", "wait", "result", "join"})
-_READS_ALONE = frozenset({"item", "tolist", "numpy", "cpu"})  # which wait for nothing where a tensor is the host's
+_WAITS = frozenset({"synchronize", "item", "tolist", "cpu", "query", "wait", "result", "join"})
+_READS_ALONE = frozenset({"item", "tolist", "cpu"})  # which wait for nothing where a tensor is the host's
 _SHOW = frozenset({"print", "str", "repr", "format", "allclose", "equal", "assert_close", "info", "debug"})
 _OF_HOST = frozenset({"len", "time", "perf_counter", "monotonic", "range", "isinstance", "hasattr", "id", "type"})
 _KEEPS = frozenset({"append", "add", "appendleft", "setdefault", "put", "isinstance", "len", "id"})
@@ -157,6 +157,16 @@ def problems(
         elif late or unsure:
             said = f"its result is pinned memory that {known.named()} may still write"
             notes.append(f"{said}: who reads it waits ahead of that, as by `{_WAIT}`")
+    for place, known, by_event in hosts.handed:
+        if (late or not rounds) and not by_event:
+            yield told_handed(place, known)
+        elif late or unsure:
+            said = f"its result is an array of pinned memory that {known.named()} may still write"
+            notes.append(f"{said}: who reads it waits ahead of that, as by `{_WAIT}`")
+    for known in hosts.left[:1]:
+        if late or unsure:
+            said = f"{known.named()} may still write to pinned memory that lives on behind it"
+            notes.append(f"{said}: who reads that waits ahead of it, as by `{_WAIT}`")
     for place, known in hosts.late:
         if late:
             yield told_late(place, known)
