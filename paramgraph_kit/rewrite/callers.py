@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.doctor.explain.syntax import elements_of
 from paramgraph_kit.doctor.observe.own_managers import CAPTURES
 from paramgraph_kit.rewrite.source.edits import Source, path_of
 from paramgraph_kit.rewrite.source.moving import Moved
@@ -19,6 +20,7 @@ RETURNS = (
 )
 BESIDE = ", and behind the call at line{s} {lines}, too, which runs all of it without a graph"
 MOST = 4
+_KEEPS = ("append", "setdefault", "put")
 
 
 def take_more(mover: Ways, moved: Moved) -> list[str]:
@@ -50,9 +52,58 @@ def _is_in_it(source: Source, node: ast.AST, mover: Ways) -> bool:
 
 def _is_captured(source: Source, node: ast.AST) -> bool:
     """Whether a node stands in a ``with cuda.graph(g):``."""
+    return bool(_captures(source, node))
+
+
+def _captures(source: Source, node: ast.AST) -> list[ast.Call]:
     blocks = [each for each in source.above(node) if isinstance(each, ast.With)]
     items = [item.context_expr for each in blocks for item in each.items]
-    return any(isinstance(each, ast.Call) and called(each) in CAPTURES for each in items)
+    return [each for each in items if isinstance(each, ast.Call) and called(each) in CAPTURES]
+
+
+def _beside_its_graph(source: Source, call: ast.Call, statement: ast.stmt) -> str:
+    """What a capture is given to that keeps one result for each of several graphs; "" where there is one of them.
+
+    ``out = self.body(x)``, then ``self.graphs[key] = graph, x, out``: an attribute has the latest graph's alone.
+    """
+    if not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
+        return ""
+    target = statement.targets[0]
+    graphs = {ast.unparse(each.args[0]) for each in _captures(source, call) if each.args}
+    names = [*elements_of(target)]
+    if not graphs or any(isinstance(each, ast.Attribute) and path_of(each.value) == "self" for each in names):
+        return ""
+    if any(isinstance(each, ast.Subscript) and not isinstance(each.slice, ast.Constant) for each in names):
+        return source.text(target)
+    function = source.function_of(call)
+    around = [*ast.walk(function if function is not None else source.tree)]
+    values = [n.value for n in around if isinstance(n, (ast.Return, ast.Assign)) and n.value is not None]
+    values += [n for n in around if isinstance(n, ast.Call) and called(n) in _KEEPS]
+    wanted = {ast.unparse(each) for each in names} | {path_of(each) for each in names}
+    for value in (value for value in values if not any(n is call for n in ast.walk(value))):
+        read = {ast.unparse(n) for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))}
+        if not read.isdisjoint(graphs) and not read.isdisjoint(wanted):
+            return source.text(target)
+    owners = {each.rpartition(".")[0] for each in graphs} - {"", "self"}  # ``entry.graph`` and ``entry.out``
+    return source.text(target) if any(path_of(each).rpartition(".")[0] in owners for each in names) else ""
+
+
+def _kept_there(source: Source, statement: ast.stmt, moved: Moved, target: str) -> str:
+    """Words for a line whose results are kept beside their graph: there as they come, and taken apart at a replay."""
+    names, kept = moved.parameters[moved.arguments :], moved.results - moved.extra
+    assert isinstance(statement, ast.Assign)
+    several = isinstance(statement.targets[0], (ast.Tuple, ast.List))
+    whole, line = "results" if several else target, f"line {statement.lineno} "
+    if several:
+        given = f"{line}`{whole} = {source.text(statement.value)}`, and `{whole}` for `{target}` beside its graph"
+    else:
+        given = f"{line}stays as it is, with all of that in `{target}` beside its graph"
+    given += "; behind each replay of that graph "
+    if moved.returns:
+        stars = "*" * (len(names) > 1)
+        return f"{given}`{moved.name}` is given `{stars}{whole}`, and `{target}` is what it returns"
+    own = target if several or kept == 1 else f"*{target}"
+    return f"{given}`{own}, {', '.join(names[kept:])} = {whole}`"
 
 
 def _written(source: Source, call: ast.Call, moved: Moved) -> str:
@@ -60,6 +111,8 @@ def _written(source: Source, call: ast.Call, moved: Moved) -> str:
     statement, text = source.statement_of(call), source.text(call)
     names = moved.parameters[moved.arguments :]
     kept = moved.results - moved.extra
+    if beside := _beside_its_graph(source, call, statement):
+        return _kept_there(source, statement, moved, beside)
     # Of an object's graph they are asked for in later calls, too.
     own = "self." if isinstance(call.func, ast.Attribute) and path_of(call.func.value) == "self" else ""
     prefix = own if _is_captured(source, call) else ""
