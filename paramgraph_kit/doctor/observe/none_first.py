@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,12 @@ _WRITTEN = re.compile(
 )
 _ROWS = re.compile(
     r"before  (?P<line>[^\n]*)\n"
-    r"after   (?P<copy>for \w+, new in zip\((?P<path>[A-Za-z_]\w*\.\w+), [^\n]*\.copy_\(new\))"
+    r"after   (?P<copy>for \w+, new in (\[\(held, new\) for \w+, \w+ in )?zip\((?P<path>[A-Za-z_]\w*\.\w+)"
+    r"(\.values\(\))?, [^\n]*\.copy_\(new\))"
+)
+_KEYS = re.compile(
+    r"before  (?P<line>[^\n]*)\n"
+    r"after   (?P<copy>for key, new in [^\n]*\.items\(\): (?P<path>[A-Za-z_]\w*\.\w+)\[key\]\.copy_\(new\))"
 )
 _VIEWS = frozenset(
     """as_strided chunk contiguous detach diagonal expand expand_as flatten get narrow permute pop reshape select split
@@ -41,30 +46,58 @@ def once_it_is_there(told: Iterable[Failure], files: Iterable[str]) -> Iterator[
 
 def _once_made(failure: Failure, names: Mapping[str, str]) -> Failure:
     """The same of a method by which the object itself is made, and which gives an attribute its first tensors."""
-    found, frame = _WRITTEN.fullmatch(failure.fix) or _ROWS.fullmatch(failure.fix), failure.frame
-    tree = tree_of(names[frame.file]) if found and frame and frame.file in names else None
-    if not found or tree is None or frame is None or not _is_made_by(found["path"], frame.line, tree):
+    found, frame = _WRITTEN.fullmatch(failure.fix), failure.frame
+    rows = (_ROWS.fullmatch(failure.fix) or _KEYS.fullmatch(failure.fix)) if found is None else None
+    given = found or rows
+    tree = tree_of(names[frame.file]) if given and frame and frame.file in names else None
+    if not given or tree is None or frame is None:
         return failure
-    head, _, name = found["path"].rpartition(".")
-    where, copied = found.groupdict().get("where") or "", found["copy"]
-    words = f"where `hasattr({head}, {name!r})`, `{copied}`{where}, and else this line as it is"
-    return replace(failure, fix=f"before  {found['line']}\nafter   {words}")
+    head, _, name = given["path"].rpartition(".")
+    if _is_made_by(given["path"], frame.line, tree, alone=rows is not None):
+        has = f"hasattr({head}, {name!r})"
+    elif rows is not None and _is_none_first(given["path"], frame.line, tree, _is_empty):
+        has = given["path"]
+    else:
+        return failure
+    where, copied = given.groupdict().get("where") or "", given["copy"]
+    words = f"where `{has}`, `{copied}`{where}, and else this line as it is"
+    return replace(failure, fix=f"before  {given['line']}\nafter   {words}")
 
 
-def _is_made_by(path: str, line: int, tree: ast.AST) -> bool:
-    """Whether a method gives this attribute a value that has none before it is called where the object is made."""
+def _is_made_by(path: str, line: int, tree: ast.AST, *, alone: bool) -> bool:
+    """Whether a method gives this attribute a value that has none before it is called where the object is made.
+
+    ``alone``: also one that is called elsewhere, and that nobody else gives a value to.
+    """
     head, _, name = path.rpartition(".")
     for kind in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
         methods = [n for n in kind.body if isinstance(n, FUNCTIONS[:2])]
         own = next((n for n in methods if n.lineno <= line <= (n.end_lineno or 0)), None)
         if own is None or own.name in MAKERS or not own.args.args or head != own.args.args[0].arg:
             continue
+        if alone and {part.lineno for _, part, _ in _stores(tree, name)} == {line}:
+            return True
         makers = [n for n in methods if n.name in MAKERS]
         calls = (n.func for m in makers for n in ast.walk(m) if isinstance(n, ast.Call))
         return any(last_name(each) == own.name for each in calls) and not any(
             first or ast.unparse(part) != path for first, part, _ in _stores(kind, name)
         )
     return False
+
+
+def _is_empty(value: ast.expr | None) -> bool:
+    """Whether a value has nothing in it that a loop could write to."""
+    if isinstance(value, ast.Call):
+        return last_name(value.func) in ("list", "dict", "tuple") and not value.args and not value.keywords
+    return (
+        _is_none(value)
+        or (isinstance(value, (ast.List, ast.Tuple)) and not value.elts)
+        or (isinstance(value, ast.Dict) and not value.keys)
+    )
+
+
+def _is_none(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
 
 
 def owned(node: Any, as_it_is: str = "this line as it is") -> str:
@@ -76,7 +109,7 @@ def owned(node: Any, as_it_is: str = "this line as it is") -> str:
     return f"`{ast.unparse(node.targets[0])} = {ast.unparse(value)}.clone()`"
 
 
-def _is_none_first(path: str, line: int, tree: ast.AST) -> bool:
+def _is_none_first(path: str, line: int, tree: ast.AST, begins: Callable[[ast.expr | None], bool] = _is_none) -> bool:
     """Whether a line gives this attribute a tensor, and all others that do something to it begin it with None."""
     nodes = [*ast.walk(tree)]
     own = [n for n in nodes if isinstance(n, FUNCTIONS[:2]) and n.lineno <= line <= (n.end_lineno or 0)]
@@ -87,7 +120,7 @@ def _is_none_first(path: str, line: int, tree: ast.AST) -> bool:
     is_its = bool(own[-1].args.args) and head == own[-1].args.args[0].arg
     within = {id(n) for n in ast.walk(own[-1])}
     others = [each for each in _stores(holders[-1] if holders and is_its else tree, name) if id(each[1]) not in within]
-    return bool(others) and all(first and isinstance(v, ast.Constant) and v.value is None for first, _, v in others)
+    return bool(others) and all(first and begins(v) for first, _, v in others)
 
 
 def _targets(node: ast.AST, line: int) -> Iterator[ast.expr]:
@@ -95,7 +128,7 @@ def _targets(node: ast.AST, line: int) -> Iterator[ast.expr]:
         yield from node.targets
 
 
-def _stores(tree: ast.AST, name: str) -> Iterator[tuple[bool, ast.AST, ast.expr | None]]:
+def _stores(tree: ast.AST, name: str) -> Iterator[tuple[bool, ast.expr, ast.expr | None]]:
     """Where an attribute is given something: whether that begins an object, the target, and the value, where known."""
     classes = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
     fields = {id(n) for c in classes for n in c.body}
