@@ -424,7 +424,8 @@ def _pair(
     line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]
     belongs_behind = said.startswith("belongs behind the launch")
     # Of what such a statement does nothing else in the step can come.
-    elsewhere = "both belong before" in said or any(isinstance(n, ast.Lambda) for n in ast.walk(statement))
+    ahead = "both belong before" in said or said.startswith("belongs before each launch: ")
+    elsewhere = ahead or any(isinstance(n, ast.Lambda) for n in ast.walk(statement))
     elsewhere = elsewhere and bool(said) and not belongs_behind
     tells = isinstance(statement, ast.Expr) and not elsewhere and (belongs_behind or failure.code in _TOLD)
     more = ""

@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.source.edits import Function, Source, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.stores import written_by_call
 from paramgraph_kit.trace.model import Failure
 
 T = TypeVar("T")
@@ -303,6 +304,8 @@ def array_type(place: Place, node: ast.expr) -> str | None:
     """
     if not isinstance(node, ast.Subscript) or not (path := path_of(node.value)):
         return None
+    if isinstance(node.slice, (ast.Slice, ast.Tuple)):
+        return None  # which is no number
     held = place.space.get(path) if "." not in path else place.attributes.get(path.rpartition(".")[2])
     plain = isinstance(held, (list, tuple)) and all(type(each) in NUMBER for each in held)
     flat = type(held).__module__ == "numpy" and getattr(held, "ndim", 0) == 1
@@ -312,6 +315,8 @@ def array_type(place: Place, node: ast.expr) -> str | None:
         changed = each.value if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store) else None
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGES:
             changed = each.func.value
+        elif isinstance(each, ast.Call) and (given := written_by_call(each)):
+            changed = given[0]  # `random.shuffle(table)`
         if changed is not None and path_of(changed).rpartition(".")[2] == last:
             return None
     root = path.partition(".")[0]

@@ -22,6 +22,9 @@ RANDOM = (
     "set_",
     "data_ptr",
 )
+_BY_ARGUMENT = frozenset(  # functions that write into what they are given first
+    "shuffle put copyto place putmask put_along_axis fill_diagonal heapify heappush heappop heapreplace insort".split()  # noqa: SIM905
+)
 
 
 def _lines(function: Function, line: int) -> Iterator[ast.AST]:
@@ -78,6 +81,17 @@ def writes(function: Function, name: str, line: int = 0) -> Iterator[Given]:
                 yield node, [*node.args, *(option.value for option in node.keywords)]
             elif node.func.attr in ("pop", "clear", "remove", "update", "sort", "fill"):
                 yield node, None
+        if isinstance(node, ast.Call) and name in map(_root, written_by_call(node)):
+            yield node, None
+
+
+def written_by_call(call: ast.Call) -> list[ast.expr]:
+    """What a call writes of its arguments: ``np.random.shuffle(order)``, ``np.add(a, b, out=c)``."""
+    name = path_of(call.func).rpartition(".")[2]
+    first = call.args[:1] if name in _BY_ARGUMENT else []
+    if name.endswith("_") and not name.startswith("_") and path_of(call.func).rpartition(".")[0].endswith("init"):
+        first = call.args[:1]  # `nn.init.normal_(w)`
+    return [*first, *(option.value for option in call.keywords if option.arg == "out")]
 
 
 def _root(node: ast.expr) -> str:

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 
 from paramgraph_kit.doctor.observe.held import attribute_of
-from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
 from paramgraph_kit.rewrite.source.quiet import draws
-from paramgraph_kit.rewrite.source.stores import GROWS, RANDOM, stores, writes
+from paramgraph_kit.rewrite.source.stores import GROWS, RANDOM, stores, writes, written_by_call
 
 Deciders = tuple[str, ...] | None  # None: it may be another one in another call
 
@@ -60,6 +60,19 @@ def deciders(place: Place, node: ast.expr) -> Deciders:
     function = place.source.function_of(place.statement)
     line = 0 if place.loops() else place.statement.lineno
     return _Search(place, place.source).of(node, _Scope(function, line=line)) if function is not None else None
+
+
+def stays_around(place: Place, node: ast.AST) -> bool:
+    """Whether no function of the file and no loop gives what an expression names around its function other values."""
+    search = _Search(place, place.source)
+    named = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not place.is_local(n.id)}
+    return all(search.stays(name) and not search.looped(name) for name in named)
+
+
+def is_drawn(call: ast.Call) -> bool:
+    """Whether a call draws: ``np.random.choice(a)``, ``random.gauss(0, 1)``, ``rng.integers(9)``, ``x.normal_()``."""
+    *owners, name = (path_of(call.func) or called(call)).split(".")
+    return draws(name) or name in RANDOM or any(part in ("random", "rng", "generator") for part in owners)
 
 
 @dataclass(slots=True)
@@ -116,6 +129,8 @@ class _Search:
         times = len(list(stores(scope.function, name, scope.line)))
         if not is_argument and not times:
             return None
+        if self._differs_by_round(name, scope):
+            return (name,) if name in self.place.plain else None
         if scope.given is None and name in self.place.plain and times + is_argument == 1:
             return (name,)  # a number of the host's, as a size
         return tuple(dict.fromkeys([*given, *made]))
@@ -162,6 +177,22 @@ class _Search:
                 found += one
         return tuple(dict.fromkeys(found))
 
+    def _differs_by_round(self, name: str, scope: _Scope) -> bool:
+        """Whether a loop around the place gives a name another value in each round: counts it, or goes through it."""
+        if scope.given is not None or scope.deep:
+            return False
+        loops = self.place.loops()
+        given = list(stores(scope.function, name))
+        if any(node in loops for node, _ in given):
+            return True
+        every = [node for node, _ in (*given, *writes(scope.function, name))]
+        for loop in loops:
+            inside = [node for node in every if loop in self.source.above(node)]
+            anew = [n.lineno for n in inside if isinstance(n, ast.Assign) and _is_anew(n, name)]
+            if any(not anew or node.lineno < min(anew) for node in inside):  # type: ignore[attr-defined]
+                return True
+        return False
+
     def _conditions(self, node: ast.AST, scope: _Scope) -> Iterator[ast.expr]:
         """What branches and loops around a statement ask, but for those that are around the place, too."""
         known = set(self.source.above(self.place.statement)) if scope.given is None and not scope.deep else set()
@@ -198,14 +229,19 @@ class _Search:
     def _around(self, name: str) -> Deciders:
         value = self.place.space.get(name, getattr(builtins, name, self))
         known = isinstance(value, (ModuleType, *_PLAIN)) or _is_of_library(value) or bool(_table(value))
-        return () if known and self._stays(name) and not self._is_given_anew(name) else None
+        return () if known and self.stays(name) and not (self._is_given_anew(name) or self.looped(name)) else None
 
     def _is_given_anew(self, name: str) -> bool:
-        """Whether lines of the file outside of functions give a name several values: the number of a loop around."""
+        """Whether lines of the file outside of functions give a name several values."""
         every = [n for n in self.source.parents if isinstance(n, ast.Name) and n.id == name]
         given = [n for n in every if not isinstance(n.ctx, ast.Load) and self.source.function_of(n) is None]
-        looped = [n for n in given if any(isinstance(a, (ast.For, ast.While)) for a in self.source.above(n))]
-        return len(given) > 1 or bool(looped) or any(isinstance(self.source.parents[n], ast.AugAssign) for n in given)
+        return len(given) > 1 or any(isinstance(self.source.parents[n], ast.AugAssign) for n in given)
+
+    def looped(self, name: str) -> bool:
+        """Whether a loop outside of functions gives a name its values: its number, or what it draws in each round."""
+        every = [n for n in self.source.parents if isinstance(n, ast.Name) and n.id == name]
+        given = [n for n in every if not isinstance(n.ctx, ast.Load) and self.source.function_of(n) is None]
+        return any(isinstance(above, (ast.For, ast.While)) for n in given for above in self.source.above(n))
 
     # attributes
 
@@ -232,7 +268,7 @@ class _Search:
             value = self._of_class(rest[0], scope.function) if known is self and root == "self" else known
             for each in rest[1:]:
                 value = attribute_of(value, each, self)
-        if value is self or not self._stays(node.attr):
+        if value is self or not self.stays(node.attr):
             return None
         if isinstance(value, _PLAIN):
             return (path,)
@@ -261,7 +297,7 @@ class _Search:
         once = len(times) + (root in arguments_of(scope.function)) == 1
         return (f"{path}{text}",) if once or node in here or root == "self" else None
 
-    def _stays(self, name: str) -> bool:
+    def stays(self, name: str) -> bool:
         """Whether the file gives a name around the function, or an attribute, one value and never writes into that."""
         if name not in self._known:
             self._known[name] = not any(self._changes(node, name) for node in self.source.parents)
@@ -281,6 +317,8 @@ class _Search:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             changes = node.func.attr in (*GROWS, "pop", "clear", "fill", "sort", "remove", "reverse", "update")
             written = node.func.value if changes or node.func.attr.endswith("_") else None
+        if isinstance(node, ast.Call) and written is None and (given := written_by_call(node)):
+            written = given[0]  # `random.shuffle(self.order)`
         path = path_of(written) if written is not None else ""
         inside = self.source.function_of(node)
         making = inside is not None and inside.name == "__init__" and "." in path
@@ -292,7 +330,7 @@ class _Search:
         name, path = called(node), path_of(node.func)
         rest = [*node.args, *(option.value for option in node.keywords)]
         root = path.partition(".")[0]
-        if draws(name) or name in RANDOM or any(option.arg is None for option in node.keywords):
+        if is_drawn(node) or any(option.arg is None for option in node.keywords):
             return None
         if isinstance(node.func, ast.Attribute) and name in _SIZED and not node.keywords:
             return self._with(self._sized(node.func.value, scope, ".shape"), rest, scope)
@@ -379,6 +417,12 @@ def _is_quiet(node: ast.AST, function: Function) -> bool:
         held = node.value.func.value if isinstance(node.value.func, ast.Attribute) else None
         return held is not None and path_of(held) in locals_of(function)
     return True
+
+
+def _is_anew(node: ast.Assign, name: str) -> bool:
+    """Whether a statement gives a name a value that does not come of its last one."""
+    named = [n for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name) and n.id == name]
+    return any(not isinstance(n.ctx, ast.Load) for n in named) and name not in names_in(node.value)
 
 
 def _argument(call: ast.Call, name: str, number: int) -> ast.expr | None:

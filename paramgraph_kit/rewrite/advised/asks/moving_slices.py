@@ -9,7 +9,7 @@ from dataclasses import replace
 from paramgraph_kit.rewrite.advised.asks.by_where import by_where
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_here
 from paramgraph_kit.rewrite.advised.asks.masked_cuts import softened
-from paramgraph_kit.rewrite.source.edits import locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 from paramgraph_kit.rewrite.source.widths import parts_of, width_at
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
@@ -166,7 +166,7 @@ def between(place: Place, node: ast.If) -> str:
     made = {*written(node), *(path for loop in loops for path in paths(loop))}
     waits = [n for n in function.body[at + 1 :] if any(touches(a, b) for a in made for b in _read_by(n))]
     if not waits:
-        return ""
+        return _ahead_of_writes(place, node, function.body[at + 1 :])
     if place.statement is node and (asked := asked_before(place, node)):
         return asked
     before = [n for n in function.body[:at] if any(called(c) == "step" for c in ast.walk(n) if isinstance(c, ast.Call))]
@@ -179,6 +179,27 @@ def between(place: Place, node: ast.If) -> str:
     counts = [n.lineno for n in function.body[:at] if {*written(n)} & paths(node.test)]
     more = f", with line {counts[-1]}, which counts for it" if counts else ""
     return f"line {waits[0].lineno} goes on with what it writes: do it before each launch{more}, and take it out here"
+
+
+def _ahead_of_writes(place: Place, node: ast.If, later: list[ast.stmt]) -> str:
+    """``if n % 5 == 0: slow.lerp_(w, 0.02)`` above a line, or a method that it calls, which writes ``w``."""
+    calls = [n for part in node.body for n in within(part) if isinstance(n, ast.Call)]
+    read = {path for call in calls if called(call).endswith("_") for each in call.args for path in paths(each)}
+    methods = {f"self.{n.name}": n.body for n in ast.walk(place.source.tree) if isinstance(n, Function)}
+    for each in later:
+        inner = [path_of(n.func) for n in within(each) if isinstance(n, ast.Call)]
+        wrote = {
+            path for part in (each, *(p for name in inner for p in methods.get(name, []))) for path in written(part)
+        }
+        if any("." in path and touches(path, other) for path in wrote for other in read - {"self"}):
+            test = set(paths(node.test))
+            counts = [n.lineno for n in later if isinstance(n, ast.AugAssign) and path_of(n.target) in test]
+            more = f" and of line {counts[0]}, which counts for the next one" if counts else ""
+            return (
+                f"line {each.lineno} writes what it reads: do it before each launch, ahead of that{more}, and take it "
+                "out here"
+            )
+    return ""
 
 
 def _read_by(node: ast.stmt) -> set[str]:

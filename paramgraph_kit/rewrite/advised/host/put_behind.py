@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.advised.asks.moving_slices import (
 )
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, HOSTS, LEFT, READS, assignments
+from paramgraph_kit.rewrite.advised.host.in_order import in_order, reading_methods, shuffled_for
 from paramgraph_kit.rewrite.advised.host.of_tensors import of_tensors
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
@@ -251,6 +252,8 @@ def behind(place: Place) -> str:
         return f"line {later.lineno} goes on with what comes of it: compute that of tensors on the device"
     if isinstance(call, ast.Call) and (text := _needed_after(place, call)):
         return text
+    if isinstance(call, ast.Call) and function is not None and (line := shuffled_for(function, call)):
+        return f"belongs before each launch: line {line} reads the order that it leaves"
     if isinstance(node, ast.AugAssign) and (kept := _at_a_place(place, node)):
         return kept
     if function is not None and (ahead := _read_by_helper(place, function, node)):
@@ -295,6 +298,8 @@ def behind(place: Place) -> str:
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
     if counts and function is not None and (call := _reading_helper(place, function, node, path_of(target))):
         return f"belongs before each launch: line {call.lineno} reads the new value, in `{called(call)}`"
+    if counts and function is not None and (ordered := in_order(place, function, node, path_of(target))):
+        return ordered
     if any(map(place.computes_with, written(node))):
         return LEFT  # moved by hand alone, the graph would keep the number that it had
     return put_off(place) or BEHIND
@@ -307,8 +312,7 @@ def _reading_helper(place: Place, function: Function, node: ast.stmt, path: str)
         return None
     if names_in(value) & place.tensors.keys() or any(isinstance(n, ast.Call) for n in ast.walk(value)):
         return None
-    helpers = [n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n is not function]
-    reading = {f"self.{n.name}" for n in helpers if any(path in paths(part) for part in n.body)}
+    reading = reading_methods(place, function, path)
     own = [n for part in function.body for n in within(part)]
     calls = [n for n in own if isinstance(n, ast.Call) and path_of(n.func) in reading]
     reads = [n for n in own if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and path_of(n) == path]

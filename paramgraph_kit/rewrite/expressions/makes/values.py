@@ -33,6 +33,7 @@ from paramgraph_kit.rewrite.expressions.picks.sizes import FACTORIES, has_dimens
 from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.fixed import is_fixed
 from paramgraph_kit.rewrite.source.place import NUMBER, Form, Place, array_type, called, integer, is_number, target_of
+from paramgraph_kit.rewrite.source.unchanging import is_drawn, stays_around
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 MADE = ("torch.tensor", "torch.as_tensor")
@@ -349,6 +350,8 @@ def make_it_before(place: Place) -> list[Edit]:
             continue
         if any(isinstance(node, ast.Call) and not _is_constant(node) for node in ast.walk(call)):
             continue  # other numbers each time
+        if not stays_around(place, call):
+            continue  # `random.shuffle(order)` elsewhere, or a loop around that gives `order`
         if _is_closed_over(place, call) or call in inside_of:
             continue  # before the function, nobody knows it; with what is around it, it is made before already
         text, rest = place.text(call), []
@@ -488,4 +491,4 @@ def _is_constant(node: ast.Call) -> bool:
     """Whether a call gives the same each time, as far as its name tells."""
     root = path_of(node.func).partition(".")[0] if isinstance(node.func, ast.Attribute) else ""
     own = isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)
-    return not own and "rand" not in called(node) and (root in ("torch", "np", "math") or called(node) in COPIES)
+    return not own and not is_drawn(node) and (root in ("torch", "np", "math") or called(node) in COPIES)
