@@ -25,6 +25,7 @@ from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     with_those_beside,
 )
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
+from paramgraph_kit.rewrite.advised.host.asked_in_rounds import asked_in_rounds
 from paramgraph_kit.rewrite.advised.host.called_last import called_last, keeps_numbers
 from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
 from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
@@ -140,6 +141,8 @@ def decided(place: Place) -> str:
                 f"`{place.text(node.test)}` for each of them before each launch, give each call its element, and take "
                 f"{instead.replace(flag, 'drawn')}"
             )
+        if asked := asked_in_rounds(place, node, instead, flag):
+            return asked
         instead += _begun_there(place, inside)
         test = place.text(node.test)  # also whether a list has something
         asked = f"bool({test})" if isinstance(node.test, (ast.Name, ast.Attribute)) else test

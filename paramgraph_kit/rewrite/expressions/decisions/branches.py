@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.source.pure import is_pure, kept_finite, may_run
 from paramgraph_kit.rewrite.source.writes import paths
 
 PATHS = (ast.Name, ast.Attribute)
+_LISTS = (ast.ListComp, ast.List, ast.Tuple, ast.GeneratorExp, ast.Dict, ast.DictComp, ast.Set)  # no one tensor
 _DRAWN = ("random", "np.random", "numpy.random")
 
 
@@ -78,7 +79,7 @@ def _by_where(place: Place, condition: str) -> list[Edit]:
         last = no if no is not None else following[-1] if following else None
         if not isinstance(last, ast.Return) or last.value is None:
             return []
-        if isinstance(yes.value, ast.Tuple) or isinstance(last.value, ast.Tuple):
+        if isinstance(yes.value, _LISTS) or isinstance(last.value, _LISTS):
             return []
         if not may_run(place, yes.value, node) or not may_run(place, last.value, node):
             return []
@@ -164,6 +165,8 @@ def _choose_one_name(place: Place, node: ast.If, condition: str) -> list[Edit]:
         if not isinstance(no, ast.Assign) or place.text(no.targets[0]) != name:
             return []
         if _counts_on_host(place, yes) or _counts_on_host(place, no):
+            return []
+        if isinstance(yes.value, _LISTS) or isinstance(no.value, _LISTS):
             return []
         if not may_run(place, yes.value, node) or not may_run(place, no.value, node):
             return []
@@ -352,6 +355,8 @@ def changed_where(
             return [f"{name} = {taken}"]
         if isinstance(target, ast.Tuple) and own <= local:
             return _each_where(place, target, value, node, test)
+        if isinstance(value, _LISTS):
+            return _of_each(value, name, taken, test)
         if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and name not in local):
             number = _stays_on_host(place, target, local)  # a way that no step took would show nothing of it
             return [f"{name}.copy_(torch.where({test}, {taken}, {name}))"] if not number else []
@@ -387,6 +392,17 @@ def _each_where(place: Place, target: ast.Tuple, value: ast.expr, node: ast.If, 
         for name, new in zip(target.elts, values, strict=True)
     ]
     return [f"{place.text(target)} = {', '.join(chosen)}"]
+
+
+def _of_each(value: ast.expr, name: str, taken: str, test: str) -> list[str]:
+    """``losses = [2 * loss for loss in losses]``: of a list each tensor is chosen, where both have as many."""
+    loops = value.generators if isinstance(value, ast.ListComp) else []
+    through = loops[0].iter if len(loops) == 1 and not loops[0].ifs else None
+    if isinstance(through, ast.Call) and path_of(through.func) == "enumerate" and len(through.args) == 1:
+        through = through.args[0]
+    if through is None or path_of(through) != name:
+        return []
+    return [f"{name} = [torch.where({test}, new, old) for new, old in zip({taken}, {name})]"]
 
 
 def _stays_on_host(place: Place, target: ast.expr, local: set[str]) -> bool:
