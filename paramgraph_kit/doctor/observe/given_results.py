@@ -109,3 +109,17 @@ def _around(tree: ast.AST, node: ast.AST) -> str:
     """The function that a line stands in."""
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and any(e is node for e in ast.walk(n))]
     return functions[-1].name if functions else "<module>"
+
+
+def comprehended(line: ast.AST, function: Any) -> list[ast.ListComp | ast.SetComp | ast.GeneratorExp]:
+    """Comprehensions of a line, but for what it gives to a function: ``kept.append(step([x[:n] for x in xs]))``."""
+    name = getattr(function, "__name__", None)
+    calls = [n for n in ast.walk(line) if isinstance(n, ast.Call) and last_name(n.func) == name]
+    given = {n for call in calls for each in (*call.args, *(k.value for k in call.keywords)) for n in ast.walk(each)}
+    found = [n for n in ast.walk(line) if isinstance(n, (ast.ListComp, ast.SetComp, ast.GeneratorExp))]
+    return [n for n in found if n not in given]
+
+
+def may_call(call: ast.Call, function: Any) -> bool:
+    """Whether a call may be one of a function; of an object that is called any may be."""
+    return getattr(function, "__name__", last_name(call.func)) == last_name(call.func)

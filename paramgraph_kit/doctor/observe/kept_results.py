@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import clone_of, cloned_at, copied_at, copy_of, grouped
 from paramgraph_kit.doctor.observe.given_away import GivenAway
-from paramgraph_kit.doctor.observe.given_results import of_empty, of_future, of_object
+from paramgraph_kit.doctor.observe.given_results import comprehended, may_call, of_empty, of_future, of_object
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.held_in_line import HeldInLines
 from paramgraph_kit.doctor.observe.held_over import HeldOver
@@ -335,18 +335,14 @@ def kept_at(text: str, frame: Frame, parts: Collection[str] = (), gives: tuple[A
     with suppress(SyntaxError):  # it goes over several lines
         line = ast.parse(frame.text.strip()).body[0]
         node = line.value if isinstance(line, ast.Expr) else line
-        made = [n for n in ast.walk(line) if isinstance(n, (ast.ListComp, ast.SetComp, ast.GeneratorExp))]
+        made = comprehended(line, gives[0])
         named = node.value if isinstance(node, ast.Assign) and isinstance(node.value, _PATHS) else None
         if (what := made[0].elt if len(made) == 1 else kept_by(node) or named) is not None:
             before, after = with_clone(node, what, row_of(what, parts))
-            if isinstance(what, ast.Call) and _may_call(what, gives[0]) and type(gives[1]) in _ROWS:
+            if isinstance(what, ast.Call) and may_call(what, gives[0]) and type(gives[1]) in _ROWS:
                 after = after.replace(f"{ast.unparse(what)}.clone()", copy_of(ast.unparse(what), gives[1]))
             return replace(failure, fix=f"before  {before}\nafter   {after}")
     return failure
-
-
-def _may_call(call: ast.Call, function: Any) -> bool:
-    return getattr(function, "__name__", last_name(call.func)) == last_name(call.func)  # an object's may be any
 
 
 def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:

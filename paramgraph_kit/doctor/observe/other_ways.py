@@ -24,9 +24,10 @@ from paramgraph_kit.doctor.observe import (
     read_tests,
     written_when_run,
 )
+from paramgraph_kit.doctor.observe.always_given import is_always_so
 from paramgraph_kit.doctor.observe.compare import differences, of_tensors_alone
 from paramgraph_kit.doctor.observe.effects import effect
-from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.held import code_of, tensors_in
 from paramgraph_kit.doctor.observe.led import Key, Led
 from paramgraph_kit.doctor.observe.moving import Moving, Test, Within, of_host
 from paramgraph_kit.doctor.observe.observer import Step
@@ -174,6 +175,7 @@ class OtherWays:
             if isinstance(node, Within):
                 leads = bool(part) and (node.asks or not self._is_plain(node))
             leads = leads and not chance.is_decided(_test(node), code, self._numbers())
+            leads = leads and not is_always_so(_test(node), code, self.codes, code_of(self.caller.function))
             if leads and (driver().device.type != "cuda" or not _may_assert(part, self.codes)):
                 yield _Way({**turns, key: other}, code, node, part)
 
