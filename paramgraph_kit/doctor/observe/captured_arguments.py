@@ -12,7 +12,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
 from paramgraph_kit.doctor.observe.captured_entries import LENGTH, how_read
-from paramgraph_kit.doctor.observe.captured_values import Names, Use, names_in
+from paramgraph_kit.doctor.observe.captured_values import LEARNS, Names, Use, names_in
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.driver.files import is_library
@@ -64,6 +64,13 @@ def part_of(path: str, part: str, owner: Any) -> str:
             text += f".{name}" if name.isidentifier() else f".get_submodule({name!r})"
         owner = vars(owner).get("_modules", {}).get(name) if is_a(owner, torch.nn.Module) else None
     return f"{text}.{last}"
+
+
+def as_key(path: str, part: str, owner: Any) -> str:
+    """What tells graphs apart by a part of a module: of which parameters learn by all, as others may be next."""
+    if part.endswith(LEARNS) and is_a(owner, torch.nn.Module) and len([*owner.parameters()]) > 1:
+        return f"tuple(p.requires_grad for p in {path}.parameters())"
+    return part_of(path, part, owner) if part else path
 
 
 def _is_handed_in_vain(node: ast.expr, tree: ast.AST, use: Use, held: Any, deep: int) -> bool:

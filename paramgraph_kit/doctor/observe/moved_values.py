@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.observe.called_beside import (
     made_for_all,
     runs_without_graph,
 )
-from paramgraph_kit.doctor.observe.captured_arguments import is_unread, part_of
+from paramgraph_kit.doctor.observe.captured_arguments import as_key, is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_entries import LENGTH
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value
 from paramgraph_kit.doctor.observe.entry_words import changed_by, if_absent, is_entry, of_held, of_one, path_of
@@ -306,7 +306,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             if is_number and augmented and isinstance(line.node.op, (ast.Add, ast.Sub)):
                 return moves_on(path, kind, moved.then[1])
             return graph_for_each(f"({test})" if " " in test else test or path)
-        return graph_for_each(part_of(moved.use.text, moved.part, moved.owner) if moved.part else moved.use.text)
+        return graph_for_each(as_key(moved.use.text, moved.part, moved.owner))
     return ""
 
 
