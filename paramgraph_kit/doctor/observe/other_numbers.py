@@ -12,7 +12,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, tree_of
 from paramgraph_kit.doctor.number_kinds import AMOUNTS
-from paramgraph_kit.doctor.observe import freed_gradients
+from paramgraph_kit.doctor.observe import freed_gradients, read_otherwise
 from paramgraph_kit.doctor.observe.asked_numbers import Ask, first_of_each, is_at, noting, turning
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.examination import Examination
@@ -120,6 +120,7 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
         if some is every:
             for f in _left_behind(caller, base, other, [*seen, *frozen]):
                 frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
+            frozen += _read_otherwise(caller, base, other, numbers, f"{OTHER_NUMBERS}{names})", [*seen, *frozen])
     found.notes += [TAKES_NO_OTHERS] if fails else []
     return frozen + freed_gradients.problems([*seen, *frozen], caller, base)
 
@@ -160,6 +161,8 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
                         told.add((f.code, f.frame))
                         text = f"{f.message} {OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
                         frozen.append(replace(f, message=text))
+                text = f"{OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
+                frozen += _read_otherwise(caller, base, other, {ask.argument: number}, text, [*seen, *frozen])
                 break
     return frozen + freed_gradients.problems(frozen, caller, base)
 
@@ -174,6 +177,16 @@ def _left_behind(caller: Caller, base: Call, other: Call, seen: list[Failure]) -
         behind = _called(caller, {}, base)
         found += differences(base.steps, behind.steps, random_drawn=False) if behind.ended is None else []
     return [f for f in found if f.code in _LEFT and f.frame not in lines]
+
+
+def _read_otherwise(
+    caller: Caller, base: Call, other: Call, numbers: Others, how: str, seen: list[Failure]
+) -> list[Failure]:
+    """What a call with other numbers reads that those with the own have exchanged."""
+    own, another_way = (lambda: _called(caller, {}, base)), (lambda: _called(caller, numbers, base))
+    lines = {f.frame for f in (*base.found, *seen)}  # what is told there is said of it
+    found = read_otherwise.problems(base, other, own, another_way)
+    return [replace(f, message=f"{f.message} {how}") for f in found if f.frame not in lines]
 
 
 def _place(change: Change) -> tuple[str, str, str, Any]:

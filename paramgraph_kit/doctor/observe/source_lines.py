@@ -219,7 +219,7 @@ def branch_between(
     # Of rounds that were aligned with others, a choice in them is asked elsewhere too.
     in_rounds = {part for node in nodes if isinstance(node, (ast.For, ast.While)) for part in ast.walk(node)}
     for node in nodes:
-        if isinstance(node, Branching):
+        if isinstance(node, Branching) and not _is_of_one_length(node):
             inside = [_span(part, near) for part in _parts(node)]
             asked = node in in_rounds or (_may_decide(node, ran, elsewhere) and not _holds_both(node, near, elsewhere))
             if len(set(inside)) >= 2 and any(any(row) for row in inside) and asked:
@@ -253,6 +253,17 @@ def _may_decide(node: Branching, ran: list[Position], elsewhere: list[Position])
 def _holds_both(node: Branching, near: list[Position], elsewhere: list[Position]) -> bool:
     """Whether both calls were in the same part of a choice, around all that differs."""
     return any(all(_span(part, near)) and any(_span(part, elsewhere)) for part in _parts(node))
+
+
+def _is_of_one_length(node: ast.AST) -> bool:
+    """Whether a loop goes the same rounds in each call: ``for _ in range(3)``, where nothing in it leaves it."""
+    if not isinstance(node, ast.For):
+        return False
+    counted = isinstance(node.iter, ast.Call) and path_of(node.iter.func) == "range" and not node.iter.keywords
+    listed = node.iter.args if isinstance(node.iter, ast.Call) and counted else [node.iter]
+    written = (ast.Constant, ast.Tuple, ast.List, ast.UnaryOp, ast.USub, ast.Load)
+    leaves = any(isinstance(n, (ast.Break, ast.Return)) for part in node.body for n in ast.walk(part))
+    return not leaves and all(isinstance(n, written) for each in listed for n in ast.walk(each))
 
 
 def _asks_for_kind(node: Branching) -> bool:
