@@ -59,6 +59,7 @@ from paramgraph_kit.rewrite.advised.state.groups import (
 )
 from paramgraph_kit.rewrite.advised.state.hooks import registered_once
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
+from paramgraph_kit.rewrite.advised.state.rates_given import rate_given_anew
 from paramgraph_kit.rewrite.advised.state.written_in_place import KEPT
 from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.makes.made import made_there
@@ -464,6 +465,7 @@ _ADVICE: tuple[Advice, ...] = (
     _a_size,
     _rows_of_eye,
     _rate,
+    rate_given_anew,
     _drawn_on_cpu,
     *MADE,
     _list_of_an_object,

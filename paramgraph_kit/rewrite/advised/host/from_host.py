@@ -29,6 +29,7 @@ from paramgraph_kit.rewrite.advised.host.asked_in_rounds import asked_in_rounds
 from paramgraph_kit.rewrite.advised.host.called_last import called_last, keeps_numbers
 from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
 from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
+from paramgraph_kit.rewrite.advised.host.left_in_helpers import a_graph_for_its_answers
 from paramgraph_kit.rewrite.advised.host.several_numbers import found_by_a_method, is_chosen, made_in_branches
 from paramgraph_kit.rewrite.advised.sizes.rounds_given import OF_EACH
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
@@ -122,6 +123,8 @@ def decided(place: Place) -> str:
                 f"the host decides whether lines {first} to {last} train: make a function of them, with a graph of its "
                 f"own, and launch it behind this one where `{place.text(node.test)}`"
             )
+        if each := a_graph_for_its_answers(place, node):
+            return each
         if any(isinstance(n, ast.Return) for n in inside) and _draws(node):
             return (
                 f"the host decides, and draws what is returned: take lines {node.lineno} to {last} out of the "

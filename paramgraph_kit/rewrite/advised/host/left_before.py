@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.rewrite.advised.host.left_in_helpers import a_graph_for_its_answers, is_left_by_draws
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws
 from paramgraph_kit.rewrite.source.moving import arguments_of, body_of, stored
@@ -21,8 +22,12 @@ def left_before_the_launch(place: Place) -> str:
     function = place.source.function_of(place.statement)
     if place.failure.code not in _CODES or function is None:
         return ""
+    if each := a_graph_for_its_answers(place, place.statement):
+        return each
     order = list(body_of(function))
     last = next((n for n, node in enumerate(order) if isinstance(node, ast.If) and _draws_a_result(node)), -1)
+    if is_left_by_draws(place, order[last]):
+        return ""  # what counts ahead of it in a helper has its own
     before = order[: last + 1]
     while before and isinstance(before[0], ast.Expr) and isinstance(before[0].value, ast.Constant):
         before = before[1:]  # what documents it
