@@ -32,6 +32,7 @@ from paramgraph_kit.rewrite.advised.host.marked_places import MARKED
 from paramgraph_kit.rewrite.advised.host.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
 from paramgraph_kit.rewrite.advised.host.picked import picked_before
 from paramgraph_kit.rewrite.advised.host.put_behind import behind
+from paramgraph_kit.rewrite.advised.host.read_on_both_sides import read_on_both_sides
 from paramgraph_kit.rewrite.advised.host.staged import staged
 from paramgraph_kit.rewrite.advised.host.waiting_copies import without_waiting
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, fewer_in_each_round
@@ -481,6 +482,7 @@ _ADVICE: tuple[Advice, ...] = (
     weighed,
     _left_early,
     cycled,
+    read_on_both_sides,
     set_anew,
     of_a_moving_formula,
     decided,

@@ -38,10 +38,8 @@ def a_graph_for_its_answers(place: Place, node: ast.stmt) -> str:
     lines = " and ".join(f"`{one}` at line {call.lineno}" for one, call in zip(flags, calls, strict=True))
     found = " and then ".join(f"`{one} = bool({text})`" for one, text in zip(flags, asked, strict=True))
     has = "it as an argument" if len(calls) == 1 else "one for each call as arguments"
-    return (
-        f"{begins}`{place.entry}` has {has} and hands on {lines}; before each launch {found}, and launch `graphs[{', '.join(flags)}]`, a graph for each of "
-        "their answers, captured when it first comes"
-    )
+    graphs = f"`graphs[{', '.join(flags)}]`, a graph for each of their answers, captured when it first comes"
+    return f"{begins}`{place.entry}` has {has} and hands on {lines}; before each launch {found}, and launch {graphs}"
 
 
 def is_left_by_draws(place: Place, node: ast.stmt) -> bool:
