@@ -30,8 +30,8 @@ class _Last:
 def act(x: torch.Tensor, action: torch.Tensor | None = None) -> torch.Tensor:
     draws = Categorical(logits=x @ W, validate_args=False)
     if action is None:
-        action = draws.sample()
-    return draws.log_prob(action).sum()
+        action = draws.sample()  # type: ignore[no-untyped-call]
+    return draws.log_prob(action).sum()  # type: ignore[no-any-return, no-untyped-call]
 
 
 def given(x: torch.Tensor, rows: list[int]) -> torch.Tensor:

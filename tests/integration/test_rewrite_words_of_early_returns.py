@@ -25,11 +25,11 @@ class _Mixing:
     prob = 0.5
 
     def once(self, x: torch.Tensor) -> torch.Tensor:
-        return net(x + noise(4, self.prob))
+        return net(x + noise(4, self.prob))  # type: ignore[no-any-return]
 
     def twice(self, x: torch.Tensor) -> torch.Tensor:
         a = net(x + noise(4, self.prob))
-        return a * noise(4, prob=0.25)
+        return a * noise(4, prob=0.25)  # type: ignore[no-any-return]
 
     def in_rounds(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(2):
@@ -39,7 +39,7 @@ class _Mixing:
     def explored(self, x: torch.Tensor) -> torch.Tensor:
         if random.random() < self.prob:
             return torch.randn(4, 8, device=DEVICE)
-        return net(x)
+        return net(x)  # type: ignore[no-any-return]
 
 
 def _words(name: str) -> str:

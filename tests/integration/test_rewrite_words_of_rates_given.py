@@ -21,7 +21,7 @@ class _Federation:
         loss = self.model(x).square().mean()
         optimizer.zero_grad()
         loss.backward()
-        return loss
+        return loss  # type: ignore[no-any-return]
 
     def sgd(self, x: torch.Tensor) -> torch.Tensor:
         optimizer = torch.optim.SGD(self.model.parameters(), lr=self.lr, momentum=0.5)

@@ -123,8 +123,8 @@ def decided(place: Place) -> str:
                 f"the host decides whether lines {first} to {last} train: make a function of them, with a graph of its "
                 f"own, and launch it behind this one where `{place.text(node.test)}`"
             )
-        if each := a_graph_for_its_answers(place, node):
-            return each
+        if told := a_graph_for_its_answers(place, node):
+            return told
         if any(isinstance(n, ast.Return) for n in inside) and _draws(node):
             return (
                 f"the host decides, and draws what is returned: take lines {node.lineno} to {last} out of the "
