@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where, choose_one
 from paramgraph_kit.rewrite.expressions.state import carried
+from paramgraph_kit.rewrite.expressions.state.begins import MAKERS
 from paramgraph_kit.rewrite.lending import Lending, Plan
 from paramgraph_kit.rewrite.loops.ending import Ending
 from paramgraph_kit.rewrite.proving.proof import Prover
@@ -132,9 +133,14 @@ class Ahead(Lending):
                 continue
             if not choose_by_where(self._place_of(*place, failure), "chosen_in"):
                 decided.add(place[1])
-        if not decided:
-            return []
-        last = max(function.body.index(node) for node in decided)
+        for last in sorted(map(function.body.index, decided), reverse=True):  # those at its end may go behind it
+            some = {node for node in decided if function.body.index(node) <= last}
+            if head := self._opening_until(function, last, some):
+                return head
+        return []
+
+    def _opening_until(self, function: Function, last: int, decided: set[ast.stmt]) -> list[ast.stmt]:
+        """What a function begins with, as far as its last branch that the host decides; nothing where that stays."""
         skipped = (ast.Global, ast.Nonlocal)
         head = [node for node in function.body[: last + 1] if not isinstance(node, skipped) and not is_text(node)]
         test, arguments = self._host_test(function), set(moving.arguments_of(function))
@@ -157,9 +163,13 @@ class Ahead(Lending):
         test, found = self._host_test(function), list[ast.stmt]()
         local = {*locals_of(function), *moving.arguments_of(function)} - {"self"}
         for number, node in reversed([*enumerate(head)]):
-            if node in decided or not isinstance(node, ast.Assign) or test(node.value):
+            if node in decided or not isinstance(node, ast.Assign):
                 continue
             later = [each for each in head[number + 1 :] if each not in found]
+            if self._is_of_a_setting(node) and not any(moving.stored([node]) & names_in(each) for each in later):
+                found.insert(0, node)
+            if node in found or test(node.value):
+                continue
             theirs = {path for each in later for path in writes.written(each)}
             own, asked = moving.stored([node]), {path for each in later for path in writes.paths(each)}
             if any(writes.touches(a, b) for a in theirs for b in writes.paths(node)):
@@ -167,6 +177,17 @@ class Ahead(Lending):
             if not own & asked and staying.stays(node, later, self._value, local):
                 found.insert(0, node)
         return found
+
+    def _is_of_a_setting(self, node: ast.Assign) -> bool:
+        """``dt = self.dt``, a number that only ``__init__`` gives: it is the same before the launch and in it."""
+        path, target = path_of(node.value), node.targets[0]
+        if "." not in path or len(node.targets) != 1 or not isinstance(target, ast.Name):
+            return False
+        name = path.rpartition(".")[2]
+        every = ((s, n) for s in self.sources.values() for n in s.parents if isinstance(n, ast.Attribute))
+        set_in = [s.function_of(n) for s, n in every if n.attr == name and not isinstance(n.ctx, ast.Load)]
+        known = all(getattr(function, "name", "") in MAKERS for function in set_in)
+        return known and type(self._value(path)) in (bool, int, float)
 
     def _with_what_reads(
         self, source: Source, function: Function, chosen: Sequence[ast.stmt], failures: Sequence[Failure]

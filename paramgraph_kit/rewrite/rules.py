@@ -265,6 +265,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "stale-input": (
         let_go.keep_its_place,
         shifted.move_the_numbers,
+        set_elsewhere.write_where_branches_set,
         carried.hand_on,
         calls.write_in_place,
         carried.fill_the_entry,

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.observe.held import attribute_of
-from paramgraph_kit.rewrite.expressions.state.begins import begins_as, is_none
+from paramgraph_kit.rewrite.expressions.state.begins import begins_as, is_made_by, is_none, not_made
 from paramgraph_kit.rewrite.expressions.state.carried import begins_as_number, held_by
+from paramgraph_kit.rewrite.expressions.state.unpacked import write_each
 from paramgraph_kit.rewrite.source.caught import hears
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, locals_of, path_of
 from paramgraph_kit.rewrite.source.moving import stored
-from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called
+from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called, fresh
 from paramgraph_kit.rewrite.source.pure import candidates
 
 LINALG_ERROR: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # torch exports it by assignment
@@ -177,9 +178,13 @@ def write_in_place(place: Place) -> list[Edit]:
     reads = {path_of(n) for n in ast.walk(place.statement) if isinstance(n, (ast.Name, ast.Attribute))}
     found = []
     for node in ast.walk(function):
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(node.value, ast.Tuple):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
         target = node.targets[0]
+        if isinstance(target, ast.Tuple):
+            found += write_each(place, function, node, reads)
+        if isinstance(node.value, ast.Tuple):
+            continue
         if isinstance(node.value, ast.IfExp):
             found += _made_once(place, target, node.value)
             continue
@@ -207,6 +212,13 @@ def _begun_before(
     path = path_of(target)
     held, first = held_by(place, path), begins_as(place.source, function, path)
     value = place.source.bracketed(node.value)
+    if is_made_by(place.source, function, path):
+        if isinstance(node.value, ast.Name):
+            return [place.source.replace(node, f"{path} = {value}.clone() if {not_made(path)} else {text}")]
+        new = fresh(f"{path.rpartition('.')[2]}_now", place.taken)
+        text = f"{path} = {new}.clone() if {not_made(path)} else {path}.copy_({new}.view_as({path}))"
+        made = f"{new} = {place.text(node.value)}\n{place.source.indent(node)}{text}"
+        return [place.source.replace(node, made)]
     if begins_as_number(place, path) or (first and not any(map(is_none, first))):
         if not isinstance(held, torch.Tensor) or held.dim() or len(first) != 1 or not _is_known(place, first[0]):
             asks = f"not isinstance({path}, torch.Tensor)"

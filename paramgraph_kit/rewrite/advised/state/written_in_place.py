@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import torch
 
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.expressions.state.set_elsewhere import lines_that_set
+from paramgraph_kit.rewrite.expressions.state.unpacked import run_for, write_each
 from paramgraph_kit.rewrite.source.edits import Function, heads, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
@@ -100,9 +102,28 @@ def set_by_others(place: Place) -> str:
         return ""
     lines = lines_that_set(place.source, place.failure, place.entry)
     told = [
-        f"line {n.lineno} becomes `{place.text(n.targets[0])}.copy_({on_one_line(place.text(n.value))})`" for n in lines
+        f"line {n.lineno} becomes `{place.text(n.targets[0])}.copy_({on_one_line(place.text(n.value))})`"
+        if not isinstance(n.targets[0], ast.Tuple)
+        else _of_several(place, n)
+        for n in lines
     ]
-    return f"stays as it is, where {' and '.join(told)}, into the tensor that it reads" if told else ""
+    return f"stays as it is, where {' and '.join(told)}, into the tensor that it reads" if all((told, *told)) else ""
+
+
+def _of_several(place: Place, node: ast.Assign) -> str:
+    """The same of a line that gives others their values, too; "" where what it calls may make them larger."""
+    parts = (n for part in run_for(place.source, node.value) for n in ast.walk(part))
+    function = place.source.function_of(node)
+    if function is None or any(isinstance(n, ast.Call) and called(n) in _GROWS for n in parts):
+        return ""
+    edits = write_each(
+        replace(place, statement=node),
+        function,
+        node,
+        {path_of(n) for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))},
+    )
+    lines = (f"`{line.strip()}`" for each in edits for line in each.text.splitlines())
+    return f"line {node.lineno} becomes {', '.join(lines)}" if edits else ""
 
 
 KEPT = (kept_copies, written_in_place, set_by_others)

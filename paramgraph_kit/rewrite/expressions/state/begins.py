@@ -12,12 +12,34 @@ from collections.abc import Iterator
 from paramgraph_kit.doctor.explain.syntax import pairs_of
 from paramgraph_kit.rewrite.source.edits import Function, Source, path_of
 
-_MAKERS = ("__init__", "__post_init__")
+MAKERS = ("__init__", "__post_init__")
 
 
 def begins_as(source: Source, function: Function, path: str) -> list[ast.expr]:
     """The numbers, and ``None``, with which an object's attribute or a name of the file begins, as it is written."""
     return [value for target, value in _pairs(source, function, path) if path_of(target) == path and _is_plain(value)]
+
+
+def is_made_by(source: Source, function: Function, path: str) -> bool:
+    """Whether a method makes an attribute for a new object, whose ``__init__`` calls it: nothing is there before."""
+    if not path.startswith("self.") or path.count(".") > 1 or function.name in MAKERS:
+        return False
+    made = [value for target, value in _pairs(source, function, path) if path_of(target) == path]
+    kinds = [*_classes_of(source, function)]
+    methods = {part.name: part for kind in reversed(kinds) for part in kind.body if isinstance(part, Function)}
+    waiting, seen = [name for name in MAKERS if name in methods], set[str]()
+    while waiting:
+        seen.add(name := waiting.pop())
+        calls = (path_of(n.func) for n in ast.walk(methods[name]) if isinstance(n, ast.Call))
+        called = {each.removeprefix("self.") for each in calls if each.startswith("self.")}
+        waiting += called & {*methods} - seen
+    return function.name in seen and all(map(is_none, made))
+
+
+def not_made(path: str) -> str:
+    """How a line asks whether an attribute is not there, or None."""
+    owner, _, name = path.rpartition(".")
+    return f'getattr({owner}, "{name}", None) is None'
 
 
 def is_none(value: ast.expr) -> bool:
@@ -32,7 +54,7 @@ def _pairs(source: Source, function: Function, path: str) -> Iterator[tuple[ast.
         return
     for kind in _classes_of(source, function):
         for part in kind.body:
-            if isinstance(part, Function) and part.name in _MAKERS and part is not function:
+            if isinstance(part, Function) and part.name in MAKERS and part is not function:
                 yield from (pair for node in ast.walk(part) for pair in pairs_of(node))
 
 

@@ -7,6 +7,7 @@ begins as ``hidden`` and is copied into it before the function returns; ``p.data
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from paramgraph_kit.doctor.observe.held import attribute_of
-from paramgraph_kit.rewrite.expressions.state.begins import begins_as, is_none
+from paramgraph_kit.rewrite.expressions.state.begins import MAKERS, begins_as, is_none
 from paramgraph_kit.rewrite.expressions.state.swapped import is_read_later, swapped
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
@@ -22,6 +23,7 @@ from paramgraph_kit.rewrite.source.moving import arguments_of, fewer_globals, is
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.pure import is_pure
 
+_NAMED = re.compile(r"(?<![\w.])([A-Za-z_]\w*) gets another at ")
 _VIEWS = frozenset(  # perhaps
     ("cpu", "cuda", "detach", "double", "float", "reshape", "squeeze", "to", "view", "view_as")
 )
@@ -50,8 +52,8 @@ def hand_on(place: Place) -> list[Edit]:
 
 def _local_until_the_end(place: Place) -> list[Edit]:
     source, function = place.source, place.source.function_of(place.statement)
-    if function is None or isinstance(function, ast.AsyncFunctionDef):
-        return []
+    if function is None or isinstance(function, ast.AsyncFunctionDef) or function.name in MAKERS:
+        return []  # a new object has nothing to begin with
     every = [node for part in function.body for node in within(part)]
     last = function.body[-1]
     while isinstance(last, ast.With):
@@ -88,6 +90,9 @@ def _local_until_the_end(place: Place) -> list[Edit]:
     exchanged = swapped(carried, every)
     if not edits or not exchanged.isdisjoint(place.begun):
         return []
+    told = _NAMED.search(place.failure.message)
+    if told is not None and told[1] not in {path.rpartition(".")[2] for path in carried}:
+        return []  # what was told stays as it is
     begin = [
         _apart(place, path, line) if path in exchanged else line for path, line in zip(carried, begin, strict=True)
     ]

@@ -4,43 +4,83 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from paramgraph_kit.doctor.observe.other_ways import BEHIND
 from paramgraph_kit.rewrite.expressions.calls import write_in_place
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, within
+from paramgraph_kit.rewrite.expressions.state.begins import MAKERS, is_none
+from paramgraph_kit.rewrite.source.ahead_of import is_sized
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, heads, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.trace.model import Failure
 
-_ANOTHER = re.compile(r" gets another at ([^\n]+?):(\d+) ")
+_ANOTHER = re.compile(r"(\S+) gets another at ([^\n]+?):(\d+) ")
 
 
 def write_where_it_is_set(place: Place) -> list[Edit]:
     """``return x + sin(x)`` of an ensemble that ``forecast`` and ``analyse`` set in turn: ``self.ens.copy_(...)``."""
+    return _written(place, lines_that_set(place.source, place.failure, place.entry))
+
+
+def write_where_branches_set(place: Place) -> list[Edit]:
+    """``if n % 20 == 0: self.rebuild()`` ahead of what reads ``self.near``, which ``rebuild`` gives another tensor."""
+    return _written(place, lines_that_may_set(place))
+
+
+def _written(place: Place, lines: Iterable[ast.Assign]) -> list[Edit]:
     found = list[Edit]()
-    for node in lines_that_set(place.source, place.failure, place.entry):
+    for node in lines:
         if not (edits := write_in_place(replace(place, statement=node))):
             return []
         found += [edit for edit in edits if edit not in found]
     return found
 
 
+def lines_that_may_set(place: Place) -> list[ast.Assign]:
+    """Lines of what a step comes to in branches alone that give what a statement reads of an object another tensor."""
+    if BEHIND not in place.failure.message or _ANOTHER.search(place.failure.message) is not None:
+        return []
+    here = place.source.function_of(place.statement)
+    if here is None:
+        return []
+    read = {path_of(n) for n in heads(place.statement) if isinstance(n, ast.Attribute)}
+    every = (n for n in ast.walk(place.source.tree) if isinstance(n, ast.Assign) and len(n.targets) == 1)
+    run = {f for f in _run_with(place.source, here.name) if f is not here and f.name not in MAKERS}
+    own = [n for n in every if place.source.function_of(n) in run and not is_none(n.value)]
+    counted = {f for f in run for n in ast.walk(f) if isinstance(n, ast.expr) and is_sized(n)}  # as many as there are
+    own = [n for n in own if place.source.function_of(n) not in counted]
+    return [n for n in own if any(path_of(each) in read for each in _set_by(n) if isinstance(each, ast.Attribute))]
+
+
+def _run_with(source: Source, name: str) -> set[Function]:
+    """The functions of a file that those which come to one of them come to, as their names tell."""
+    every = [n for n in ast.walk(source.tree) if isinstance(n, Function)]
+    comes_to = [{*_run_by(source, each.name)} for each in every]
+    return {run for own in comes_to if name in {f.name for f in own} for run in own}
+
+
 def lines_that_set(source: Source, failure: Failure, entry: str) -> list[ast.Assign]:
     """The line that a failure names as giving a name another tensor, with the others of the step that do."""
     known, frame = _ANOTHER.search(failure.message), failure.frame
-    if known is None or frame is None or known[1] != frame.file:
+    if known is None or frame is None or known[2] != frame.file:
         return []
     every = [n for n in ast.walk(source.tree) if isinstance(n, ast.Assign) and len(n.targets) == 1]
-    named = next((n for n in every if n.lineno == int(known[2]) and _is_one(n.targets[0])), None)
-    if named is None:
+    at = [(n, each) for n in every if n.lineno == int(known[3]) for each in _set_by(n)]
+    at = [(n, each) for n, each in at if each is n.targets[0] or path_of(each).rpartition(".")[2] == known[1]]
+    if len(at) != 1:
         return []
-    path, run = ast.unparse(named.targets[0]), {*_run_by(source, entry)}
-    others = [n for n in every if ast.unparse(n.targets[0]) == path and source.function_of(n) in run]
-    return sorted({named, *others} if isinstance(named.targets[0], ast.Attribute) else {named}, key=lambda n: n.lineno)
+    named, target = at[0]
+    path, run = path_of(target), {*_run_by(source, entry)}
+    others = [n for n in every if path in map(path_of, _set_by(n)) and source.function_of(n) in run]
+    return sorted({named, *others} if isinstance(target, ast.Attribute) else {named}, key=lambda n: n.lineno)
 
 
-def _is_one(target: ast.expr) -> bool:
-    return isinstance(target, (ast.Name, ast.Attribute))
+def _set_by(node: ast.Assign) -> list[ast.expr]:
+    """The names and attributes that an assignment gives values, alone or among several."""
+    target = node.targets[0]
+    every = target.elts if isinstance(target, ast.Tuple) else [target]
+    return [each for each in every if isinstance(each, (ast.Name, ast.Attribute))]
 
 
 def _run_by(source: Source, entry: str) -> Iterator[Function]:
