@@ -75,6 +75,7 @@ def test_what_a_call_returns_together_is_written_into_both(tmp_path: Path) -> No
     assert lines[:2] == ["f_now, energy_now = self.forces()", "self.f.copy_(f_now.view_as(self.f))"], found
 
 
+@pytest.mark.sweep
 def test_two_that_trade_places_are_never_written_one_over_the_other(tmp_path: Path) -> None:
     # GIVEN a call that hands back what it was given the other way round WHEN rewritten
     found = rewritten(SWAPPED, tmp_path)
@@ -130,6 +131,7 @@ def test_what_a_branch_ahead_exchanges_is_written_in_place_and_the_log_goes_behi
     assert "def before_step(self):  # before each launch" in lines, found
 
 
+@pytest.mark.sweep
 def test_a_list_of_pairs_of_another_size_is_not_written_in_place(tmp_path: Path) -> None:
     # GIVEN pairs whose number the device finds anew WHEN rewritten THEN no whole diff writes them into the old ones
     found = rewritten(SIZED, tmp_path)
