@@ -367,6 +367,9 @@ RIGHT = {
     "a loop that puts the mode back": ENCLOSED.replace("BODY", "model.eval(); model(x); model.train()"),
     "a generator that gives the same": YIELDED.replace("BODY", "self.mix = 0.5"),
     "an epoch that begins with train()": EPOCHS.replace("BODY", "self.net.train()"),
+    "a step that begins with train()": EPOCHS.replace("BODY", "pass").replace(
+        "def train_step(self, x, y):", "def train_step(self, x, y):\n        self.net.train()"
+    ),
     "another variable of the environment": ENVIRONED.replace("BODY", 'os.environ["RUN"] = str(k); CFG["k"] = k'),
     "a rate that is filled": FILLED.replace("BODY", 'group["lr"].fill_(value)'),
     "a scheduler of a rate in a tensor": FILLED.replace("BODY", "decay.step()").replace(

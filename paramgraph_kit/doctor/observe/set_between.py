@@ -78,6 +78,7 @@ class Setting:
     failure: Failure | None = None  # what is told of it, where that is no number
     entries: Entries | None = None  # of a list or a dictionary that lines fill between
     note: str = ""  # what is only said, as nobody knows what is set
+    mode_of: torch.nn.Module | None = None  # whose mode that line sets
 
     @property
     def said(self) -> str:
@@ -106,7 +107,8 @@ class Setting:
     def problems(self, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
         """What is frozen because of that: a call with another number shows it."""
         if self.key or self.failure is not None:
-            yield self.told()
+            if self.mode_of is None or self._is_minded(self.mode_of, steps, call):
+                yield self.told()
             return
         if self.entries is not None:
             yield from self._of_entries(self.entries, steps, call)
@@ -127,6 +129,16 @@ class Setting:
             yield from (replace(f, message=f"{f.message}: {said}", fix=self.words(f, then)) for f in told)
             if told:
                 return
+
+    def _is_minded(self, module: torch.nn.Module, steps: list[Step], call: Callable[[], Call]) -> bool:
+        """Whether a call that begins in the other mode does otherwise: one may set it itself, by ``net.train()``."""
+        then = module.training
+        module.training = not then
+        try:
+            other = call()
+        finally:
+            module.training = then
+        return other.ended is not None or bool(differences(steps, other.steps, random_drawn=False))
 
     def _of_it(self, told: list[Failure], steps: list[Step], call: Callable[[], Call]) -> list[Failure]:
         """Those without what moves from call to call anyway, as far as that leaves any: else those of its own line."""

@@ -415,7 +415,8 @@ def _part(use: Use, named: str, line: Given, at: Frame) -> Setting:
         does = f"capture again behind {by}: the graph runs what was there at its capture"
     text = frame.text if frame is not None else use.text
     failure = replace(BY_ID[code].failure(said, frame), fix=f"before  {text}\nafter   {does}")
-    return Setting(use, "", at, ast.Pass(), "", is_called=True, failure=failure)
+    of = line.owner if line.name == MODE and is_a(line.owner, torch.nn.Module) else None
+    return Setting(use, "", at, ast.Pass(), "", is_called=True, failure=failure, mode_of=of)
 
 
 def _moves_away(call: ast.Call) -> bool:
