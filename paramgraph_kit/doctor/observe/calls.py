@@ -21,6 +21,7 @@ from paramgraph_kit.doctor.observe.empty_captures import no_nodes_told
 from paramgraph_kit.doctor.observe.observer import Observer
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED
+from paramgraph_kit.doctor.observe.unseen_readings import unseen_told
 from paramgraph_kit.driver.files import modules_of_users
 from paramgraph_kit.driver.replaced import replaced
 from paramgraph_kit.driver.select import twin
@@ -252,6 +253,7 @@ def watched(observer: Observer) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, tell in table:
             stack.enter_context(replaced(owner, name, before(tell, in_threads.get((owner, name)))))
+        stack.enter_context(unseen_told(observer, mine))
         stack.enter_context(replaced(torch.UntypedStorage, "clone", copies))
         stack.enter_context(replaced(torch.Tensor, "numpy", shares))
         stack.enter_context(replaced(cuda, "is_current_stream_capturing", answers))

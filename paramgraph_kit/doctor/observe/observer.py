@@ -56,7 +56,7 @@ class Step:
     shapes: tuple[torch.Size, ...] = ()
     on_device: bool = False
     made: tuple[int, ...] = ()  # of what it reads on the device, which operation of the call has made it last
-    copied: int = 0  # a sum of what it copies from the CPU
+    copied: int = 0  # a sum of what it copies, or reads to decide something, from the CPU
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -81,7 +81,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         readings: Callable[[Any, Place], Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._readings = readings  # what is read instead of a value of the device
+        self.readings = readings  # what is read instead of a value of the device
         self.places = places
         self.keeper = keeper
         self.forks = Forks(target.current_stream())
@@ -162,8 +162,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             finally:
                 self._custom -= 1
             has_graphs = bool(self.graphs)
-        if there and self._readings is not None and op.name in ("_local_scalar_dense", "_to_copy"):
-            result = self._readings(result, place)
+        if there and self.readings is not None and op.name in ("_local_scalar_dense", "_to_copy"):
+            result = self.readings(result, place)
         if self.graphs.regions:
             self.graphs.filled.saw(op.name, tensors, written, result, place)
             self.graphs.tails.saw(tensors, written, self.keeper, place, result)
@@ -271,9 +271,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         is_noted = generator is not None or op.written or op.random
         if is_noted and (own := self.graphs.warmed.runs(op, args, kwargs, place)) is not None:
             keeper.note_generator(own)
-        from_cpu: list[Value] = []
-        outside: list[int] = []
-        made: list[int] = []
+        from_cpu, outside = list[Value](), list[int]()
+        made, decided = list[int](), 0
         for tensor, key, is_there in zip(tensors, keys, on, strict=True):
             if tensor.requires_grad:
                 if tensor.is_leaf:
@@ -287,6 +286,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         # Attention takes its seed and offset so, and leaves them undefined where nothing is dropped.
         if on_device and not all(on) and "attention" not in op.name and op.name not in COPIED_THERE:
             for tensor, key in zip(tensors, keys, strict=True):
+                decided = hash((decided, sum_of(tensor))) if tensor.dim() else decided  # 0 for those of the device
                 if tensor.device.type == "cpu" and tensor.dim() == 0:
                     value = tensor.item()
                     from_cpu.append(value)
@@ -312,7 +312,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             said = f"the backward pass of {name} asks whether a factor is 0"  # only where no mode is on
             self.findings.add(BY_ID["sync-item"].failure(said, place.frame(), (name,)))
         sizes = tuple([tensor.shape for tensor in tensors])
-        copied = sum_of(tensors[-1]) if tensors and op.name in ("_to_copy", "copy_") else 0
+        copied = sum_of(tensors[-1]) if tensors and op.name in ("_to_copy", "copy_") else decided
         copied = hash(tuple(values)) if op.name == "scalar_tensor" else copied  # which is assigned
         self.steps.append(
             Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside), sizes, made=tuple(made), copied=copied)

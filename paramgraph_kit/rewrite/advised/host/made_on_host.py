@@ -16,6 +16,7 @@ import torch
 
 from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.advised.asks.listed_numbers import listed_numbers
+from paramgraph_kit.rewrite.advised.host.entries_read import entries_read
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, assignments
 from paramgraph_kit.rewrite.advised.host.kept_part import of_what_is_kept
 from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
@@ -479,6 +480,7 @@ def into_an_array(place: Place) -> str:
 
 MADE = (
     made_in_a_call,
+    entries_read,
     stacked,
     listed_numbers,
     index_made,
