@@ -308,9 +308,10 @@ def _is_silent(failure: Failure) -> bool:
 
 def _may_be(failure: Failure, region: Region) -> bool:
     """Whether a capture can have it: one that has ended well had nothing that CUDA refuses."""
+    from paramgraph_kit.doctor.observe.other_host_tensors import OTHER_VALUES
     from paramgraph_kit.doctor.observe.other_numbers import OTHER_NUMBERS
 
-    if OTHER_NUMBERS in failure.message:
+    if OTHER_NUMBERS in failure.message or OTHER_VALUES in failure.message:
         return False  # its lines give what they give; what moves between replays is told where it moves
     if not region.whole or failure.message.startswith(_OF_THIS_CALL):
         return True

@@ -25,6 +25,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 ANOTHER = "read a tensor that was another one in the next call"
 SIMULATED = str(Path(driver.__file__).parent / "sim")
+DECIDED = "read other numbers from a tensor of the CPU in the next call, and what these decide is fixed at capture"
 MORE = "operations more than the next"  # of a line that not each call runs as often
 ASKS = "it asks for "  # of a branch that both calls have taken the same way
 NOWHERE: Mapping[int, tuple[Frame, str]] = {}
@@ -32,6 +33,7 @@ MOST = 4000  # differing operations that are aligned with care
 _OF_GRADIENTS = ("create_graph", "requires_grad")
 _SET_GRADIENTS = ("requires_grad_", "set_grad_enabled")
 _RESIZES = ("resize_", "resize_as_")
+_COPYING = ("_to_copy", "copy_", "scalar_tensor")  # which are told as copies
 _FILLED = ("full", "new_full")  # behind their sizes is a value, and a flag may follow
 RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
 _NO_DRAW = re.compile(
@@ -149,6 +151,8 @@ def _exchanged(a: Step, b: Step, told: Collection[int]) -> Iterator[tuple[int, i
 
 def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool) -> Iterator[Failure]:
     """How the same operation differs between the calls."""
+    if a.copied != b.copied and a.name not in _COPYING and a.shapes == b.shapes:
+        yield _failure("size-frozen", f"{a.name} {DECIDED}", a.place)
     if a.values == b.values and a.from_cpu == b.from_cpu and len(a.outside) == len(b.outside) and a.shapes == b.shapes:
         return  # nearly always
     frame = a.place.frame()

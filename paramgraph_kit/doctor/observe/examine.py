@@ -26,6 +26,7 @@ from paramgraph_kit.doctor.observe import (
     memory_given,
     now_and_then,
     on_users_stream,
+    other_host_tensors,
     other_numbers,
     other_readings,
     other_ways,
@@ -206,6 +207,7 @@ class _Examiner(Caller):
             silent += moved_along(pair[1], silent, lambda: self.call(self.args, self.kwargs))
             silent += counted_by_libraries(self.state, pair[1], silent, lambda: self.call(self.args, self.kwargs))
             silent += other_numbers.frozen_arguments(self, pair[1], silent, found)
+            silent += other_host_tensors.problems(self, pair[1], silent)
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
             silent += other_numbers.turned_arguments(self, pair[1], silent)
             codes, notes = self.codes(pair[1]), found.notes
@@ -279,8 +281,7 @@ class _Examiner(Caller):
         for number in range(chance.MOST_CALLS):
             told = [*seen, *more.values()]
             picked = any(ANOTHER in f.message and f.code == "host-random" for f in told)
-            branches = any(f.code == "branch-frozen" for f in told)
-            lines = lines_of(told)
+            branches, lines = any(f.code == "branch-frozen" for f in told), lines_of(told)
             waits = any((at.file, at.line) not in lines for at in rare) and worked_s() - begun < chance.CALLS_S
             if number >= 2 * MOST_DRAWS and not waits:
                 break

@@ -34,7 +34,7 @@ def numbers_within(value: Any, path: str = "", of: type | None = None, deep: int
     if (kind := _kind(value)) is not None:
         yield Inner(path, value, kind, of)
     elif deep:
-        for key, each, owner in _parts(value):
+        for key, each, owner in parts_of(value):
             yield from numbers_within(each, path + key, owner or of, deep - 1)
 
 
@@ -42,7 +42,12 @@ def with_others_within(value: Any, another: Callable[[str, Any], Any], path: str
     """The same with other numbers, in containers of its own; itself where ``another`` gives none."""
     if _kind(value) is not None:
         return another(path, value)
-    parts = [(key, with_others_within(e, another, path + key, deep - 1), e) for key, e, _ in _parts(value) if deep]
+    parts = [(key, with_others_within(e, another, path + key, deep - 1), e) for key, e, _ in parts_of(value) if deep]
+    return with_parts(value, parts)
+
+
+def with_parts(value: Any, parts: list[tuple[str, Any, Any]]) -> Any:
+    """What has these parts now, each with its key and what was there; itself where all are the same."""
     if all(new is old for _, new, old in parts):
         return value
     kind = type(value)
@@ -68,7 +73,7 @@ def _kind(value: Any) -> type | None:
     return _KINDS.get(value.dtype.kind) if is_numpys and value.shape == () else None
 
 
-def _parts(value: Any) -> list[tuple[str, Any, type | None]]:
+def parts_of(value: Any) -> list[tuple[str, Any, type | None]]:
     """What a container or an object of the user's has, each with how it is written; nothing of anything else."""
     kind = type(value)
     parts: list[tuple[str, Any, type | None]]

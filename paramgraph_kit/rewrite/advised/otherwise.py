@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.exchanged import exchanged
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, ONE_ROUND, READS, assignments
+from paramgraph_kit.rewrite.advised.host.given_host_tensors import of_host_tensors
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_a_formula, of_an_argument
 from paramgraph_kit.rewrite.advised.host.kept_rounds import ended_before, over_what_it_keeps
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
@@ -278,6 +279,8 @@ def at_least(place: Place) -> str:
             f"{given}, decides this: each that comes has a graph of its own, and where it is always this there is "
             "nothing to do"
         )
+    if code in DECIDED and (told := of_host_tensors(place)):
+        return told
     said = place.failure.message
     if code in DECIDED and (RETURNED in said or (SET_BETWEEN in said and ONCE in place.failure.fix)):
         return place.failure.fix.rpartition("after   ")[2]

@@ -28,6 +28,7 @@ from paramgraph_kit.rewrite.advised.asks.put_off import put_off
 from paramgraph_kit.rewrite.advised.host.asked_in_rounds import asked_in_rounds
 from paramgraph_kit.rewrite.advised.host.called_last import called_last, keeps_numbers
 from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
+from paramgraph_kit.rewrite.advised.host.given_host_tensors import of_host_tensors
 from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
 from paramgraph_kit.rewrite.advised.host.left_in_helpers import a_graph_for_its_answers
 from paramgraph_kit.rewrite.advised.host.several_numbers import found_by_a_method, is_chosen, made_in_branches
@@ -96,6 +97,8 @@ def decided(place: Place) -> str:
     if place.failure.code not in DECIDED:
         return ""
     node = place.statement
+    if place.failure.code == "size-frozen" and (told := of_host_tensors(place)):
+        return told
     if place.failure.code == "size-frozen" and (loop := _goes_round_by_a_count(place)) is not None:
         return f"stays as it is, in {OF_EACH} number that line {loop.lineno} goes round by"
     tests = [n.test for n in (node, *heads(node)) if isinstance(n, (ast.If, ast.IfExp))]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.observe.other_host_tensors import OTHER_VALUES
 from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.pure import candidates
@@ -28,6 +29,13 @@ def packed(place: Place) -> str:
         return ""
     if pack not in own:
         return f"goes with the packing of line {pack.lineno}: what is said of that line takes the place of both"
+    words = _instead(place, pack, every)
+    lengths = _on_device(place.text(pack.args[1]))
+    given = f"; the function gets `{lengths}` on the device then, `{lengths}.to({place.device})`"
+    return words + given * (OTHER_VALUES in place.failure.message)
+
+
+def _instead(place: Place, pack: ast.Call, every: list[ast.AST]) -> str:
     run = _run(place, pack, every)
     network = candidates(replace(place, statement=_statement(place, run)), run.func) if run is not None else []
     rnn: Any = next((each for each in network if isinstance(each, torch.nn.RNNBase)), None)
