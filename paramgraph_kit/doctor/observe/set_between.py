@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.explain.syntax import (
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import NUMBERS
+from paramgraph_kit.doctor.observe.alike_answers import answers_alike
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
@@ -99,6 +100,8 @@ class Setting:
         if self.is_called is False or self.failure is not None or self.entries is not None:
             return False
         if getattr(self.use.node, "only_asks", False):  # told where it is set, with what is read behind the test
+            return False
+        if self.use.decides and not self.key and answers_alike(self.use):
             return False
         uses = region.values.uses if region.values is not None else ()
         same = (u for u in uses if u.code is self.use.code and u.text == self.use.text)
