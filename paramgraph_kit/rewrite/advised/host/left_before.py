@@ -22,12 +22,8 @@ def left_before_the_launch(place: Place) -> str:
     function = place.source.function_of(place.statement)
     if place.failure.code not in _CODES or function is None:
         return ""
-    if each := a_graph_for_its_answers(place, place.statement):
-        return each
     order = list(body_of(function))
     last = next((n for n, node in enumerate(order) if isinstance(node, ast.If) and _draws_a_result(node)), -1)
-    if is_left_by_draws(place, order[last]):
-        return ""  # what counts ahead of it in a helper has its own
     before = order[: last + 1]
     while before and isinstance(before[0], ast.Expr) and isinstance(before[0].value, ast.Constant):
         before = before[1:]  # what documents it
@@ -36,6 +32,8 @@ def left_before_the_launch(place: Place) -> str:
     inside = [node for node in before if place.statement in within(node)]
     if not inside:
         return ""
+    if is_left_by_draws(place, before[-1]):  # what counts ahead of it has words of its own
+        return a_graph_for_its_answers(place, place.statement)
     lines = f"lines {before[0].lineno} to {before[-1].end_lineno}"
     if inside[0] is not before[-1]:
         return f"goes with {lines}, which belong before the launch together"
