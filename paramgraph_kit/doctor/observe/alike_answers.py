@@ -122,7 +122,7 @@ def _is_store(node: ast.Name) -> bool:
 
 def _number(node: ast.expr, known: _Numbers) -> float | None:
     if isinstance(node, ast.Constant):
-        return node.value if type(node.value) in (int, float) else None
+        return float(node.value) if isinstance(node.value, (int, float)) else None
     return known.get(ast.unparse(node))
 
 
