@@ -238,10 +238,14 @@ class _Search:
         return len(given) > 1 or any(isinstance(self.source.parents[n], ast.AugAssign) for n in given)
 
     def looped(self, name: str) -> bool:
-        """Whether a loop outside of functions gives a name its values: its number, or what it draws in each round."""
+        """Whether a loop outside of functions gives a name its values: its number, or what it draws in each round.
+
+        One that ends ahead of the function can call none, and what it has filled stays.
+        """
         every = [n for n in self.source.parents if isinstance(n, ast.Name) and n.id == name]
         given = [n for n in every if not isinstance(n.ctx, ast.Load) and self.source.function_of(n) is None]
-        return any(isinstance(above, (ast.For, ast.While)) for n in given for above in self.source.above(n))
+        loops = [each for n in given for each in self.source.above(n) if isinstance(each, (ast.For, ast.While))]
+        return any((each.end_lineno or each.lineno) >= self._begin() for each in loops)
 
     # attributes
 
@@ -322,7 +326,15 @@ class _Search:
         path = path_of(written) if written is not None else ""
         inside = self.source.function_of(node)
         making = inside is not None and inside.name == "__init__" and "." in path
+        if path == name and inside is not None and name in locals_of(inside):
+            return self.place.statement in set(ast.walk(inside))  # else it is of that function alone
+        making |= path == name and inside is None and getattr(node, "end_lineno", self._begin()) < self._begin()
         return path.rpartition(".")[2] == name and not making
+
+    def _begin(self) -> int:
+        """Where the function begins: what stands outside of functions ahead of it has been done before any call."""
+        function = self.source.function_of(self.place.statement)
+        return function.lineno if function is not None else 0
 
     # calls
 
