@@ -23,6 +23,6 @@ def frozen_fills(attempt: Ways, plans: Sequence[Plan], stale: str) -> list[Plan]
     for plan in plans if stale else ():
         places = [attempt.place(f) for f in plan.failures if f.code in _MADE]
         reads = [at is not None and stale in named_by(at[0], heads(at[1])) for at in places]
-        if reads and len(reads) == len(plan.failures) and any(reads):
+        if len(reads) == len(plan.failures) and any(reads):
             found.append(plan)
     return found

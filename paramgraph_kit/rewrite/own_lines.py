@@ -175,10 +175,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
             return replace(failure, fix=_text(([failure.frame.text if failure.frame is not None else ""], [stays])))
         pair = _shown(failure, blocks, at) if in_diff else None
         if pair and failure.frame is not None and any(line.lstrip().startswith("def ") for line in pair[0]):
-            pair = (
-                [failure.frame.text],
-                [IN_DIFF],
-            )  # the whole head of a function moves: the diff shows where the line is
+            pair = [failure.frame.text], [IN_DIFF]  # the head of a function moves: the diff shows where the line is
         if pair is None:
             pair = _pair(attempt, failure, *at, tried=fix is not None) if at else None
             if follows(failure) and failure.frame is not None:
@@ -425,8 +422,8 @@ def _pair(
     belongs_behind = said.startswith("belongs behind the launch")
     # Of what such a statement does nothing else in the step can come.
     ahead = "both belong before" in said or said.startswith("belongs before each launch: ")
-    elsewhere = ahead or any(isinstance(n, ast.Lambda) for n in ast.walk(statement))
-    elsewhere = elsewhere and bool(said) and not belongs_behind
+    elsewhere = ahead or (bool(said) and any(isinstance(n, ast.Lambda) for n in ast.walk(statement)))
+    elsewhere = elsewhere and not belongs_behind
     tells = isinstance(statement, ast.Expr) and not elsewhere and (belongs_behind or failure.code in _TOLD)
     more = ""
     if not tells and failure.code not in _OF_STEPS and id(failure) not in attempt.unsafe:

@@ -14,7 +14,6 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import later
 from paramgraph_kit.rewrite.behind import OF_STEPS, Behind
 from paramgraph_kit.rewrite.counting import begun_later, elsewhere, optimizers, wrapped
-from paramgraph_kit.rewrite.counting.begun_later import gradients_begin_later
 from paramgraph_kit.rewrite.lending import Plan, apart
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import loaded_copies, moving
@@ -51,7 +50,7 @@ class Attempt(Behind):
             return loads  # the others are asked again on these lines, which may go behind the launch
         self.ahead = self._rates_ahead(left) if self.leads and self.moves and self.feeds else []
         self.rate |= bool(self.ahead) or any(_is_between(failure) for failure in failures)
-        self.later = gradients_begin_later(self.sources.values())
+        self.later = begun_later.gradients_begin_later(self.sources.values())
         late = self.later and begun_later.dampened(optimizers.found_in(self.prover.state))
         self.rate = self.rate and not taken and not late
         opening = self._opening(left) if self.moves and self.feeds else []

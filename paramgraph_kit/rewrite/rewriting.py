@@ -318,13 +318,15 @@ def _in_rounds(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     gc.collect()  # what a way before has left in circles: a loss of its own would keep the backward on its stream
     rounds = Rounds()
     plans = safe(attempt, None, failures, truth)
-    for _ in range(2):  # another way, or none
+    for _ in range(2 if plans else 0):  # another way, or none
         trial = Rounds()
         trial.add(attempt, plans)
-        fills = frozen_fills(attempt, plans, _stale(trial)) if plans else []
+        if not (fills := frozen_fills(attempt, plans, stale := _stale(trial))):
+            break
         for plan in fills:
-            attempt.take_back(plan, WHY.format(_stale(trial)))
-        plans = safe(attempt, None, failures, truth) if fills else plans
+            attempt.take_back(plan, WHY.format(stale))
+        if not (plans := safe(attempt, None, failures, truth)):
+            break
     if plans:
         rounds.add(attempt, plans)
         why = wrong_from(attempt, truth, rounds) or too_early(attempt.sources, rounds.texts)

@@ -39,7 +39,7 @@ def functions_called(function: Any, owner: Any, me: str) -> list[Called]:
     found = [Called(name, space, name) for name in code.co_names if _is_near(space.get(name), code)]
     for name in code.co_names if owner is not None and hasattr(owner, "__dict__") else ():
         method = getattr(type(owner), name, None)
-        if _is_near(method, code) and name not in vars(owner) and not isinstance(vars(type(owner)).get(name), property):
+        if _is_near(method, code) and name not in vars(owner):
             found.append(Called(f"{me}.{name}", vars(owner), name))
     return found if len(found) <= MOST_FUNCTIONS else []
 

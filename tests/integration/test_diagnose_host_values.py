@@ -105,6 +105,11 @@ def of_a_list(x: torch.Tensor) -> Any:
     return x.sum(), torch.tensor([x[0, 0], x[1, 1]])
 
 
+def made_there(x: torch.Tensor) -> Any:
+    """Of numbers of the device, and copied to it: the reading alone is told."""
+    return x.sum(), torch.tensor([x[0, 0], x[1, 1]], device=DEVICE)
+
+
 def of_lists(x: torch.Tensor) -> Any:
     """Lists within a list."""
     return x.sum(), torch.FloatTensor([[x[i][j] for j in range(2)] for i in range(2)])
@@ -115,6 +120,7 @@ def of_lists(x: torch.Tensor) -> Any:
     [
         (long_tensor, "`torch.stack([top[i][0] for i in range(3)]).long()`"),
         (of_a_list, "`torch.stack([x[0, 0], x[1, 1]])`"),
+        (made_there, "`torch.stack([x[0, 0], x[1, 1]])`"),
         (of_lists, "`torch.stack([torch.stack([x[i][j] for j in range(2)]) for i in range(2)]).float()`"),
     ],
 )
@@ -126,7 +132,7 @@ def test_numbers_that_a_constructor_reads_of_the_device_are_told(function: Any, 
     assert found.codes == ("sync-item",), found
     assert words in str(found.failures[0].fix), found
     stacked = eval(words.strip("`"), {"torch": torch, "x": x, "top": x.topk(1)[1]})
-    assert torch.equal(stacked.cpu(), function(x)[1])
+    assert torch.equal(stacked.cpu(), function(x)[1].cpu())
 
 
 def test_what_constructors_are_given_else_is_not_read() -> None:

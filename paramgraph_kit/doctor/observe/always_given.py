@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import defines, last_name, nodes_of
 
 _UNKNOWN, _SOMETHING = object(), object()
 _NO_NONE = (ast.BinOp, ast.Compare, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.UnaryOp, ast.Lambda)
@@ -83,7 +83,7 @@ def _value(node: ast.expr) -> Any:
 
 def _default(name: str, code: CodeType) -> Any:
     """The constant that an argument has where a call does not give it."""
-    node = next((n for n in _definitions(code)), None)
+    node: Any = next((n for n in nodes_of(code) if defines(n, code)), None)
     if node is None:
         return _UNKNOWN
     every = [*node.args.posonlyargs, *node.args.args]
@@ -92,10 +92,3 @@ def _default(name: str, code: CodeType) -> Any:
     pairs += [(a, d) for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=False) if d is not None]
     found = [value for argument, value in pairs if argument.arg == name]
     return found[0].value if found and isinstance(found[0], ast.Constant) else _UNKNOWN
-
-
-def _definitions(code: CodeType) -> Iterable[Any]:
-    tree = tree_of(code.co_filename)
-    lines = range(code.co_firstlineno, code.co_firstlineno + 20)
-    every = ast.walk(tree) if tree is not None else ()
-    return (n for n in every if isinstance(n, FUNCTIONS[:2]) and n.name == code.co_name and n.lineno in lines)

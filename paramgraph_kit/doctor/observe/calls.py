@@ -201,10 +201,9 @@ def watched(observer: Observer) -> Iterator[None]:
     def told(*args: Any, **kwargs: Any) -> None:
         observer.findings.silent_if_own("host-counter", A_LOG)
 
-    def smoothed(x: torch.Tensor, labels: torch.Tensor, weight: Any = None, *more: Any) -> None:
+    def smoothed(x: Any, labels: Any, weight: Any = None, reduction: int = 1, _: int = -100, by: float = 0.0) -> None:
         """With weights and smoothing a mean picks the labels that are not ignored, but where a mode sees it."""
-        reduction, smoothing = (*more, 1, -100, 0.0)[0], more[2] if len(more) > 2 else 0.0
-        picks = weight is not None and smoothing > 0 and reduction == 1 and not labels.is_floating_point()
+        picks = weight is not None and by > 0 and reduction == 1 and not labels.is_floating_point()
         if picks and x.device.type == observer.findings.device:
             observer.findings.refused(UNCAPTURED, 900, "cross_entropy", sure=True)
 

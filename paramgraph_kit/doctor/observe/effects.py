@@ -25,9 +25,9 @@ def changed(earlier: Iterable[Change], later: Iterable[Change], codes: Collectio
     begun = dict[tuple[str, str, str, Any], tuple[Change, Frame | None]]()
     for change in (entry for each in later for entry in each.entries()):
         yield change
-        begun[change.kind, change.owner, change.name, change.key] = change, written_at(change, codes)
+        begun[change.place] = change, written_at(change, codes)
     for change in (entry for each in earlier for entry in each.entries((int,))):
-        named = begun.get((change.kind, change.owner, change.name, change.key))
+        named = begun.get(change.place)
         if named is None or type(change.after) is not int or type(named[0].after) is not int:
             continue
         at = written_at(change, codes)

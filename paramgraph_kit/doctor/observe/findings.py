@@ -11,7 +11,7 @@ from paramgraph_kit.doctor.observe.constant_tables import Made, made_of
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.refusals import NUMBER
 from paramgraph_kit.driver.files import is_library
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
 SCALAR = "a CPU tensor of value "  # in a message
 MOST_SCALARS = 4
@@ -25,6 +25,7 @@ class Findings:
         self.failures: dict[tuple[Any, ...], Failure] = {}
         self.device = device
         self.makers: dict[tuple[Any, ...], Made | None] = {}  # of lines with numbers of the CPU's
+        self.read_by_entry: set[Frame | None] = set()  # where a constructor does, and copies what it has made behind
 
     def add(self, failure: Failure) -> None:
         """Keep a problem, unless that line has it already."""
@@ -50,7 +51,7 @@ class Findings:
         elif operation == NUMBER and self.device != "cuda" and evidence.operations[0] != NUMBER:
             return
         each = recognise(evidence) or recognise(evidence, vague=True)
-        if each is None:
+        if each is None or (each.id == "tensor-literal" and evidence.frame in self.read_by_entry):
             return
         said = f'{what or operation + "()"}: in a capture "{message.split(". ")[0].removeprefix("CUDA error: ")}"'
         self.add(each.failure(said + _inside(place), evidence.frame, (*evidence.operations, operation)))

@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.observe.numbers_within import Inner, numbers_within, 
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.other_words import Given, with_other_words
 from paramgraph_kit.doctor.observe.settings_given import with_others
-from paramgraph_kit.doctor.restore.holder import Change, Holder, same
+from paramgraph_kit.doctor.restore.holder import Holder, same
 from paramgraph_kit.trace.model import Failure, Frame
 
 OTHER_NUMBERS = "(tried other numbers for "  # what a message has where another argument decides
@@ -155,14 +155,13 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
             if other.ended is None:
                 at, path = ask.argument
                 name = [*(f"argument {n + 1}" for n in range(len(caller.args))), *caller.kwargs][at]
+                how = f"{OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
                 found = differences(base.steps, other.steps, random_drawn=False)
                 for f in [*found, *_left_behind(caller, base, other, [*seen, *frozen])]:
                     if f.code != "stale-input" and f.frame not in drawn and (f.code, f.frame) not in told:
                         told.add((f.code, f.frame))
-                        text = f"{f.message} {OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
-                        frozen.append(replace(f, message=text))
-                text = f"{OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
-                frozen += _read_otherwise(caller, base, other, {ask.argument: number}, text, [*seen, *frozen])
+                        frozen.append(replace(f, message=f"{f.message} {how}"))
+                frozen += _read_otherwise(caller, base, other, {ask.argument: number}, how, [*seen, *frozen])
                 break
     return frozen + freed_gradients.problems(frozen, caller, base)
 
@@ -171,9 +170,9 @@ def _left_behind(caller: Caller, base: Call, other: Call, seen: list[Failure]) -
     """What a next call does otherwise, as one with another number has left it so: a rate that is set at its end."""
     lines = {f.frame for f in (*base.found, *seen)}  # what moves by itself is told there
     found = [f for f in other.found if f.code in _LEFT]  # of optimizers, which are put back
-    was = {_place(each): each.after for change in base.changes for each in change.entries()}
+    was = {each.place: each.after for change in base.changes for each in change.entries()}
     left = [each for change in other.changes for each in change.entries() if type(each.after) in AMOUNTS]
-    if any(_place(each) not in was or not same(was[_place(each)], each.after) for each in left):
+    if any(each.place not in was or not same(was[each.place], each.after) for each in left):
         behind = _called(caller, {}, base)
         found += differences(base.steps, behind.steps, random_drawn=False) if behind.ended is None else []
     return [f for f in found if f.code in _LEFT and f.frame not in lines]
@@ -187,10 +186,6 @@ def _read_otherwise(
     lines = {f.frame for f in (*base.found, *seen)}  # what is told there is said of it
     found = read_otherwise.problems(base, other, own, another_way)
     return [replace(f, message=f"{f.message} {how}") for f in found if f.frame not in lines]
-
-
-def _place(change: Change) -> tuple[str, str, str, Any]:
-    return change.kind, change.owner, change.name, change.key
 
 
 def _with(numbers: Others, at: int, value: Any) -> Any:

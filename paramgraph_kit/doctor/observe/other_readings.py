@@ -154,8 +154,7 @@ def _with_others(caller: Caller, base: Call, plain: Call, more: bool) -> Iterato
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    named = [(each.kind, each.owner, each.name, each.key) for each in (one, other)]
-    return named[0] == named[1] and same(one.before, other.before)
+    return one.place == other.place and same(one.before, other.before)
 
 
 def follows(failure: Failure) -> bool:

@@ -30,18 +30,18 @@ def problems(base: Call, other: Call, own: Callable[[], Call], another: Callable
         own: makes a call of the own way.
         another: makes one of the other way.
     """
-    left_alone = {_place(change) for change in _exchanged(base)} - {_place(change) for change in _exchanged(other)}
+    left_alone = {change.place for change in _exchanged(base)} - {change.place for change in _exchanged(other)}
     if not left_alone:
         return
     first, between, last = another(), own(), another()
     if any(call.ended is not None for call in (first, between, last)):
         return
-    changes = [change for change in _exchanged(between) if _place(change) in left_alone]
-    given = {key for change in changes for t in _tensors(change.after) if (key := storage_key(t))}
+    changes = [change for change in _exchanged(between) if change.place in left_alone]
+    given = _keys(change.after for change in changes)
     read = {key for step in last.steps for key in step.outside} & given
     if not read:
         return
-    rest = {key for step in first.steps for key in step.outside} - _before(changes)
+    rest = {key for step in first.steps for key in step.outside} - _keys(change.before for change in changes)
     found = differences(first.steps, last.steps, random_drawn=False, told=rest)
     yield from (f for f in found if f.code == "stale-input" and f.frame is not None)
 
@@ -52,12 +52,8 @@ def _exchanged(call: Call) -> list[Change]:
     return [c for c in changes if {*map(storage_key, _tensors(c.before))} != {*map(storage_key, _tensors(c.after))}]
 
 
-def _before(changes: Iterable[Change]) -> set[int]:
-    return {key for change in changes for t in _tensors(change.before) if (key := storage_key(t))}
-
-
-def _place(change: Change) -> tuple[str, str, str, Any]:
-    return change.kind, change.owner, change.name, change.key
+def _keys(values: Iterable[Any]) -> set[int]:
+    return {key for value in values for t in _tensors(value) if (key := storage_key(t))}
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -101,11 +101,10 @@ class Setting:
             return False
         if getattr(self.use.node, "only_asks", False):  # told where it is set, with what is read behind the test
             return False
-        if self.use.decides and not self.key and answers_alike(self.use):
-            return False
         uses = region.values.uses if region.values is not None else ()
         same = (u for u in uses if u.code is self.use.code and u.text == self.use.text)
-        return any(self.key or u.node.lineno == self.use.node.lineno for u in same)
+        known = any(self.key or u.node.lineno == self.use.node.lineno for u in same)
+        return known and not (self.use.decides and not self.key and answers_alike(self.use))
 
     def problems(self, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
         """What is frozen because of that: a call with another number shows it."""

@@ -219,10 +219,10 @@ def branch_between(
     # Of rounds that were aligned with others, a choice in them is asked elsewhere too.
     in_rounds = {part for node in nodes if isinstance(node, (ast.For, ast.While)) for part in ast.walk(node)}
     for node in nodes:
-        if isinstance(node, Branching) and not _is_of_one_length(node):
+        if isinstance(node, Branching):
             inside = [_span(part, near) for part in _parts(node)]
             asked = node in in_rounds or (_may_decide(node, ran, elsewhere) and not _holds_both(node, near, elsewhere))
-            if len(set(inside)) >= 2 and any(any(row) for row in inside) and asked:
+            if len(set(inside)) >= 2 and any(map(any, inside)) and asked and not _is_of_one_length(node):
                 found.append(node)
     found.sort(key=lambda node: (node.lineno, node.col_offset))
     for node in found:

@@ -159,8 +159,9 @@ def _that_count(caller: Caller, made: Callable[[float], list[torch.Tensor] | Non
     found, counted = dict(tails.found), list[tuple[str, int]]()
     try:
         for times in (1.0, _LARGER) if 1 < len(found) <= _MOST_LINES else ():
-            every = made(times)
-            for line in (each for each in found if each not in counted):
+            rest = [each for each in found if each not in counted]
+            every = made(times) if rest else None
+            for line in rest:
                 tails.only = [each for each in found if each != line]
                 without = made(times)
                 counted += [line] if every is None or without is None or not _is_alike(every, without) else []

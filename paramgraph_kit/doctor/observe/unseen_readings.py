@@ -50,5 +50,6 @@ def _told(observer: Observer, tensor: torch.Tensor, value: Any) -> Any:
     place = observer.places.here()
     what = f"{UNSEEN}, of {str(tensor.dtype).removeprefix('torch.')}"
     observer.findings.refused(UNCAPTURED, 900, "item", place, what, sure=True)
+    observer.findings.read_by_entry.add(place.frame())
     observer.unordered.order.host_waits(stream=target.current_stream())
     return observer.readings(value, place) if observer.readings is not None else value

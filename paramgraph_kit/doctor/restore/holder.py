@@ -141,6 +141,11 @@ class Change:
     key: Any = None  # of a dictionary, the entry
     entry: Any = None  # of a container in a dictionary, the key under which that has it
 
+    @property
+    def place(self) -> tuple[str, str, str, Any]:
+        """By what two changes are known to be of one thing."""
+        return self.kind, self.owner, self.name, self.key
+
     def entries(self, kinds: tuple[type, ...] = NUMBERS) -> list[Change]:
         """The same for each entry, where a dictionary has other values of these kinds under the same names.
 

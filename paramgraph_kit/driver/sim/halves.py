@@ -19,7 +19,7 @@ HALVES = (torch.float16, torch.bfloat16)
 ONE_THREAD = 30  # numbers in one row that its first thread goes through
 LEAST, MOST = 4, 9  # logarithms of the threads of a block that share a row
 _WIDE = (
-    *("_log_softmax", "_log_softmax_backward_data", "glu", "glu_backward", "logit", "logit_backward", "prod"),
+    *("_log_softmax_backward_data", "glu", "glu_backward", "logit", "logit_backward", "prod"),
     "prod.dim_int",
 )
 
@@ -34,8 +34,8 @@ def halves_kernels() -> dict[str, Any]:
         op := aten.log_sigmoid_backward.default, _of_halves(op, _log_sigmoid_backward)
     )
     found["gelu"] = Kernel(aten.gelu.default, _gelu)
-    found["xlogy.Tensor"] = Kernel(aten.xlogy.Tensor, _both_wide(aten.xlogy))
-    found["special_xlog1py"] = Kernel(aten.special_xlog1py.default, _both_wide(aten.special_xlog1py))
+    found["xlogy.Tensor"] = Kernel(op := aten.xlogy.Tensor, _both_wide(op))
+    found["special_xlog1py"] = Kernel(op := aten.special_xlog1py.default, _both_wide(op))
     plain, of_logarithms = aten._softmax.default, aten._log_softmax.default
     found["_softmax"] = Kernel(plain, _into_float(plain, plain))
     found["_log_softmax"] = Kernel(of_logarithms, _into_float(of_logarithms, _wide(of_logarithms)))

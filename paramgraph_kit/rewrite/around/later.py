@@ -139,7 +139,8 @@ def ran_in(source: Source, codes: Iterable[CodeType], entry: str = "") -> list[a
     names = {name for code in codes for name in code.co_names}
     begins = {code.co_firstlineno for code in codes if code.co_filename == source.file}
     functions = [node for node in source.parents if isinstance(node, Function)]
-    names -= {name for name in names if entry in reached([source], [name])} if entry else set()
+    own = names & {node.name for node in functions} if entry else set()
+    names -= {name for name in own if entry in reached([source], [name])}
     ran = [node for node in functions if node.name in names or {first_line(node), node.lineno} & begins]
     return [part for node in ran for part in node.body]
 

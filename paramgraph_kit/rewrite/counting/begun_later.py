@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, names_in, path_of
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, assigned, names_in, path_of
 from paramgraph_kit.rewrite.source.more_of_a_net import asks_otherwise, brings_more
 from paramgraph_kit.rewrite.source.place import called, fresh
 
@@ -33,10 +33,9 @@ def gradients_begin_later(sources: Iterable[Source]) -> bool:
 def _lets_train(source: Source, node: ast.AST) -> bool:
     """``if epoch == 2:`` around ``p.requires_grad_(True)`` of parameters, in a function."""
     grows = isinstance(node, ast.Call) and called(node) == "requires_grad_" and not _is_false(node.args)
-    sets = isinstance(node, ast.Assign) and any(
-        isinstance(each, ast.Attribute) and each.attr == "requires_grad" for each in node.targets
-    )
-    if not grows and not (isinstance(node, ast.Assign) and sets and not _is_false([node.value])):
+    targets = node.targets if isinstance(node, ast.Assign) and not _is_false([node.value]) else []
+    sets = any(isinstance(each, ast.Attribute) and each.attr == "requires_grad" for each in targets)
+    if not grows and not sets:
         return False
     function, above = source.function_of(node), [*source.above(node)]
     if function is None or function.name == "__init__":
@@ -57,14 +56,11 @@ def _is_false(values: list[ast.expr]) -> bool:
 
 def momenta(source: Source, call: ast.Call) -> list[Edit]:
     """Lines that begin all momenta of an SGD at once, where it is made, or none where it has no momentum."""
-    made: ast.AST | None = call
-    while made is not None and not isinstance(made, ast.Assign):
-        made = source.parents.get(made)
+    made = next((n for n in source.above(call) if isinstance(n, ast.Assign)), None)
     given = {each.arg for each in call.keywords}
     if made is None or called(call) != "SGD" or not (given & {"momentum", None} or len(call.args) > _MOMENTUM):
         return []
-    pairs = zip(*((n.elts if isinstance(n, ast.Tuple) else [n]) for n in (made.targets[0], made.value)), strict=False)
-    target = next((source.text(one) for one, value in pairs if value is call), source.text(made.targets[0]))
+    target = next((source.text(one) for one, value in assigned(made) if value is call), source.text(made.targets[0]))
     taken = names_in(source.tree)
     group, p = fresh("group", taken), fresh("p", taken)
     lines = [

@@ -52,7 +52,7 @@ def rated(
     made = (maker(sources, name, None, around) for name in sorted(names))
     calls = [each[1] for each in made if each is not None and each[0] is source]
     edits = [edit for call in calls for edit in optimizers.options(source, call, device, rate=True)]
-    later = begun_later.gradients_begin_later(sources.values())
+    later = bool(calls) and begun_later.gradients_begin_later(sources.values())
     return edits + [edit for call in calls if later for edit in begun_later.momenta(source, call)]
 
 

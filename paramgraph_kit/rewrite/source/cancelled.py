@@ -19,13 +19,11 @@ _TAKEN, _BACK, _STEP = "taken", "backward", "step"
 
 def takes_gradients_at_times(sources: Iterable[Source]) -> bool:
     """Whether lines give gradients None ahead of a step in some calls, and leave them in others."""
-    sources = list(sources)
-    taking, named = _taking(sources)
+    taking, named = _taking(list(sources))
     if not any(taking.values()):
         return False
     does = {name: _does(name, named, _DEEP) for name in named}
-    functions = (n for source in sources for n in ast.walk(source.tree) if isinstance(n, Function))
-    return any(_between([*_own(f)], taking[id(f)], does) for f in functions)
+    return any(_between([*_own(f)], taking[id(f)], does) for placed in named.values() for _, f in placed)
 
 
 def taken_in(sources: Iterable[Source], function: Function) -> list[ast.AST]:

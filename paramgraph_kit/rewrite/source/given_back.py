@@ -45,12 +45,10 @@ def given_back(sources: Collection[Source], source: Source, function: Function) 
     last = steps[-1][0]
     if _is_read(sources, [*behind[: behind.index(last)], *before], function):
         return None
-    known_names = {*names_in(source.tree), *locals_of(function)} - {"p", "grad", "group"}
-    p, grad = fresh("p", known_names), fresh("grad", known_names)
-    held, group = fresh("held", known_names), fresh("group", known_names)
+    held = fresh("held", {*names_in(source.tree), *locals_of(function)})
     every = " + ".join(f"{name}.param_groups" for name in names)
-    ahead = f'{held} = [({p}, {p}.grad) for {group} in {every} for {p} in {group}["params"]]'
-    back = [f"for {p}, {grad} in {held}:  # the next launch writes all of them", f"    {p}.grad = {grad}"]
+    ahead = f'{held} = [(p, p.grad) for group in {every} for p in group["params"]]'
+    back = [f"for p, grad in {held}:  # the next launch writes all of them", "    p.grad = grad"]
     return GivenBack(at[0], ([ahead], last, back))
 
 

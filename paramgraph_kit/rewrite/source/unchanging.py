@@ -233,17 +233,19 @@ class _Search:
 
     def _is_given_anew(self, name: str) -> bool:
         """Whether lines of the file outside of functions give a name several values."""
-        every = [n for n in self.source.parents if isinstance(n, ast.Name) and n.id == name]
-        given = [n for n in every if not isinstance(n.ctx, ast.Load) and self.source.function_of(n) is None]
+        given = self._given_outside(name)
         return len(given) > 1 or any(isinstance(self.source.parents[n], ast.AugAssign) for n in given)
+
+    def _given_outside(self, name: str) -> list[ast.Name]:
+        every = [n for n in self.source.parents if isinstance(n, ast.Name) and n.id == name]
+        return [n for n in every if not isinstance(n.ctx, ast.Load) and self.source.function_of(n) is None]
 
     def looped(self, name: str) -> bool:
         """Whether a loop outside of functions gives a name its values: its number, or what it draws in each round.
 
         One that ends ahead of the function can call none, and what it has filled stays.
         """
-        every = [n for n in self.source.parents if isinstance(n, ast.Name) and n.id == name]
-        given = [n for n in every if not isinstance(n.ctx, ast.Load) and self.source.function_of(n) is None]
+        given = self._given_outside(name)
         loops = [each for n in given for each in self.source.above(n) if isinstance(each, (ast.For, ast.While))]
         return any((each.end_lineno or each.lineno) >= self._begin() for each in loops)
 
@@ -323,11 +325,12 @@ class _Search:
             written = node.func.value if changes or node.func.attr.endswith("_") else None
         if isinstance(node, ast.Call) and written is None and (given := written_by_call(node)):
             written = given[0]  # `random.shuffle(self.order)`
-        path = path_of(written) if written is not None else ""
+        if written is None or not (path := path_of(written)):
+            return False
         inside = self.source.function_of(node)
         making = inside is not None and inside.name == "__init__" and "." in path
         if path == name and inside is not None and name in locals_of(inside):
-            return self.place.statement in set(ast.walk(inside))  # else it is of that function alone
+            return any(n is self.place.statement for n in ast.walk(inside))  # else it is of that function alone
         making |= path == name and inside is None and getattr(node, "end_lineno", self._begin()) < self._begin()
         return path.rpartition(".")[2] == name and not making
 

@@ -27,8 +27,8 @@ def put_off(place: Place) -> str:
     later = [n for part in behind for n in within(part)]
     made = {path for path in written(node) if "." in path or path not in locals_of(function)}  # `recent.append(x)`
     target = node.target if isinstance(node, ast.AugAssign) else target_of(node)
-    apart = [n for n in behind if target is not None and not reads_entry(target, n)]  # `n` is not `state["n"]`
-    if any(touches(a, b) for a in made for part in behind if part not in apart for b in paths(part)):
+    read_in = [n for n in behind if target is None or reads_entry(target, n)]  # `n` is not `state["n"]`
+    if any(touches(a, b) for a in made for part in read_in for b in paths(part)):
         return ""
     if not read <= {*place.tensors, *place.seen} or _reads(later, stored([node])):
         return ""

@@ -203,7 +203,8 @@ def _is_of_the_host(place: Place, node: ast.expr) -> bool:
         return plain and all(_is_of_the_host(place, each) for each in node.args)
     if isinstance(node, ast.Name):
         made = dict(assignments(place)).get(node.id)
-        return made is not None and len(made.targets) == 1 and _is_of_the_host(place, made.value)
+        above = made is not None and made.lineno < node.lineno  # `n = n * 2` comes of another `n`
+        return made is not None and above and len(made.targets) == 1 and _is_of_the_host(place, made.value)
     path = path_of(node) if isinstance(node, ast.Attribute) else ""
     if path.partition(".")[0] in _MODULES:
         return path.endswith((".pi", ".e"))
