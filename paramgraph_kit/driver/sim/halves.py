@@ -34,8 +34,8 @@ def halves_kernels() -> dict[str, Any]:
         op := aten.log_sigmoid_backward.default, _of_halves(op, _log_sigmoid_backward)
     )
     found["gelu"] = Kernel(aten.gelu.default, _gelu)
-    found["xlogy.Tensor"] = Kernel(op := aten.xlogy.Tensor, _both_wide(op))
-    found["special_xlog1py"] = Kernel(op := aten.special_xlog1py.default, _both_wide(op))
+    found["xlogy.Tensor"] = Kernel(aten.xlogy.Tensor, _both_wide(aten.xlogy))
+    found["special_xlog1py"] = Kernel(aten.special_xlog1py.default, _both_wide(aten.special_xlog1py))
     plain, of_logarithms = aten._softmax.default, aten._log_softmax.default
     found["_softmax"] = Kernel(plain, _into_float(plain, plain))
     found["_log_softmax"] = Kernel(of_logarithms, _into_float(of_logarithms, _wide(of_logarithms)))
