@@ -110,6 +110,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         calls.do_not_validate,
         shapes.put_by_index,
         shapes.pick_by_index,
+        number_lists.stack_the_list,
         keep_the_answer,
     ),
     "data-dependent-branch": (
