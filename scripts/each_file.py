@@ -28,7 +28,8 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("tests/notebooks", "tests/integration", "tests/unit")
 LONGEST = ("test_lessons", "test_rewrite", "test_sim_h200_cases", "test_programs", "test_journeys")
-AT_ONCE = "tests/unit/"  # files that leave nothing to end: an interpreter takes longer to end than most of them to run
+# Files that leave nothing to end: an interpreter takes longer to end than most of them to run.
+AT_ONCE = ("tests/unit/", "tests/integration/test_diagnose_", "tests/integration/test_rewrite_")
 LIMIT_S = 900.0
 GRACE_S = 10.0
 # A fork takes along the thread that calls it and no other, whose locks would stay closed. Linux tells how many there
@@ -152,7 +153,7 @@ def fork(file: str) -> Child:
         os.dup2(own, standard)
     import pytest
 
-    code = pytest.main([file, f"--basetemp={folder}"])
+    code = pytest.main([file, "-p", "no:cacheprovider", f"--basetemp={folder}"])  # which reads all that ever failed
     if file.startswith(AT_ONCE):
         atexit._run_exitfuncs()
         sys.stdout.flush()

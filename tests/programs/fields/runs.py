@@ -264,7 +264,6 @@ def elbo_step(x):
 T = 6
 betas = torch.linspace(0.01, 0.2, T)
 alphas_bar = torch.cumprod(1 - betas, 0)
-#+ alphas_bar = alphas_bar.to(device)
 net = nn.Linear(5, 4).to(device)
 args = (torch.randn(2, 4, device=device),)
 
@@ -275,8 +274,8 @@ def sample(x):
         eps = net(torch.cat([x, tt], 1))
         ab = alphas_bar[t]
         prev = alphas_bar[t - 1] if t > 0 else torch.tensor(1.0)
-        x0 = (x - (1 - ab).sqrt() * eps) / ab.sqrt()  # expect: cpu-scalar-frozen
-        x = prev.sqrt() * x0 + (1 - prev).sqrt() * eps  # expect: cpu-scalar-frozen
+        x0 = (x - (1 - ab).sqrt() * eps) / ab.sqrt()
+        x = prev.sqrt() * x0 + (1 - prev).sqrt() * eps
     return x
 # %% noise levels of a batch are looked up on the CPU -> train_loss
 sqrt_ab = torch.cumprod(torch.linspace(0.99, 0.8, 10), 0).sqrt()
