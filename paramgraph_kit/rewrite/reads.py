@@ -29,6 +29,7 @@ _CHANGES = frozenset(
 _KINDS = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, dict, list, set, deque, str)  # with methods
 
 Read = tuple[str, object]  # a name, and the key of the entry that is meant, if it is one
+_ENTRY, _LENGTH = object(), object()  # as such keys: an entry whose key no text tells, and how many a list has
 
 
 def frozen(
@@ -40,13 +41,15 @@ def frozen(
     tensors: Collection[str] = (),
     same: Mapping[str, str] = MappingProxyType({}),
     is_shared: Callable[[Collection[str]], bool] = lambda _: True,
+    lists: Collection[str] = (),
 ) -> str:
     """The name of something that functions ``moved`` rebind, and functions that a graph has ``ran`` read, or "".
 
     ``ran`` are qualified names, ``containers`` the names of lists, sets and dictionaries. Steps that are tried may not
     show it: a number may have come to its end before the capture. ``rates``: learning rates are tensors, which can be
     written in place; ``tensors``: names of variables that are tensors, whose parts are, and of attributes, with a dot;
-    ``same``: other names of what several names have; ``is_shared``: whether what these names have is had by others too.
+    ``same``: other names of what several names have; ``is_shared``: whether what these names have is had by others too;
+    ``lists``: those of ``containers`` that have as many entries where one is written.
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
@@ -62,14 +65,14 @@ def frozen(
     bound = {name for each in binding for name in _bound(each, containers, tensors)}
     bound |= {name for each in binding for name in _bound_of_others(functions, each, each.body) if name[0] in same}
     for function in stay:
-        if read := _met(bound, set(_read(function, _unread(function, inside, tree), around)), same):
+        if read := _met(bound, set(_read(function, _unread(function, inside, tree), around, lists)), same):
             return plain(min(read))
     if any(each.name == "__call__" for each in reached):  # of objects, whose own lines may all be behind
         for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
             calls = [part for part in owner.body if isinstance(part, Function) and part.name == "__call__"]
             changed = {name for each in calls for name in _bound(each, containers, tensors)}
             for function in (each for each in stay if each not in owner.body):
-                if read := _met(changed, set(_read(function)), same):
+                if read := _met(changed, set(_read(function, lists=lists)), same):
                     return plain(min(read))
     return ""
 
@@ -222,6 +225,7 @@ def _met(bound: Collection[Read], read: Collection[Read], same: Mapping[str, str
     bound, read = ({(same.get(name, name), key) for name, key in each} for each in (bound, read))
     whole = {name for name, key in read if key is None}
     entries = {(name, key) for name, key in read} | {(name, None) for name, _ in read}
+    entries |= {(name, _ENTRY) for name, key in read if key is not _LENGTH}
     return {name for name, key in bound if name in whole or (name, key) in entries}
 
 
@@ -229,6 +233,11 @@ def _key(node: ast.Subscript) -> object:
     """The key of ``state["missed"]``; None where it is none that the text tells, or all of an array, ``[...]``."""
     key = node.slice.value if isinstance(node.slice, ast.Constant) else None
     return None if key is Ellipsis else key
+
+
+def _is_one(index: ast.expr) -> bool:
+    """Whether an index means one entry: not a part of a list, which may get longer, or all."""
+    return isinstance(index, (ast.Name, ast.Attribute, ast.BinOp, ast.Subscript, ast.UnaryOp))
 
 
 def _calls(part: Iterable[ast.stmt]) -> list[ast.Call]:
@@ -374,6 +383,7 @@ def _bound_in(
                 key = None
                 while isinstance(each, ast.Subscript):
                     key = _key(each)
+                    key = _ENTRY if key is None and _is_one(each.slice) else key
                     each = each.value
                 if isinstance(each, ast.Name) and each.id not in local:
                     yield each.id, key
@@ -444,13 +454,17 @@ def _takes(function: Function, number: int, *, bound: bool) -> bool:
     return number >= len(names) or names[number] in every or bool(every & {"locals", "eval", "exec", "vars"})
 
 
-def _read(function: Function, unread: Collection[ast.expr] = (), apart: Collection[str] = ()) -> Iterator[Read]:
+def _read(
+    function: Function, unread: Collection[ast.expr] = (), apart: Collection[str] = (), lists: Collection[str] = ()
+) -> Iterator[Read]:
     """Variables around a function, and attributes, that it reads; ``apart`` are functions that it only defines."""
     local = locals_of(function)
     tops = [top for top in function.body if not (isinstance(top, Function) and top.name in apart)]
     every = [part for top in tops for part in within(top)]
     methods = {node.func for node in every if isinstance(node, ast.Call) and not _is_an_object(node.func, local)}
     keys: dict[ast.AST, object] = {node.value: _key(node) for node in every if isinstance(node, ast.Subscript)}
+    sized = (n.args[0] for n in every if isinstance(n, ast.Call) and path_of(n.func) == "len" and len(n.args) == 1)
+    keys |= {one: _LENGTH for one in sized if last_name(one) in lists}
     for node in every:
         if node in methods or node in unread:
             continue

@@ -430,11 +430,13 @@ def _stale(rounds: Rounds) -> str:
     around = (mover.moved, rounds.around.after), (mover.fed, rounds.around.before)
     moved = {each.name for each, used in around if each is not None and used is not None}
     ran = {code.co_qualname for code in first.ran if not mover.comes_only_to(mover.behind, code)}
-    containers = {holder.name for holder in first.prover.state.holders if holder.kind == "container"}
+    held = [holder for holder in first.prover.state.holders if holder.kind == "container"]
+    containers = {holder.name for holder in held}
+    lists = containers - {holder.name for holder in held if not isinstance(holder.target, list)}
     lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
     tensors = {name for name, value in first.space.items() if isinstance(value, torch.Tensor)}
     tensors |= tensor_slots(first.prover.state.holders)
-    more = containers, bool(rates), tensors, first.same_names(), first.has_elsewhere
+    more = containers, bool(rates), tensors, first.same_names(), first.has_elsewhere, lists
     return frozen(lines, moved, ran, *more).lstrip(".") if moved else ""
 
 

@@ -141,3 +141,31 @@ class Trainer:
     lines, ran = text.splitlines(keepends=True), ["critic_part", "Trainer.note"]
     # WHEN it is asked what the part would keep THEN it is the list only where the part reads it: it calls no `step`
     assert moved_around(lines, "critic", "critic_part", ["losses"], [".losses"], ran)[0] == left
+
+
+@pytest.mark.parametrize(
+    ("reads", "moves", "lists", "told"),
+    [
+        ("torch.arange(len(self.last))", "self.last[i] = t", ["last"], ""),
+        ("torch.arange(len(self.last))", "self.last[0] += 1", ["last"], ""),
+        ("torch.arange(len(self.last))", "self.last[:i] = []", ["last"], "last"),
+        ("torch.arange(len(self.last))", "self.last.append(t)", ["last"], "last"),
+        ("torch.arange(len(self.last))", "self.last = [t]", ["last"], "last"),
+        ("torch.arange(len(self.last))", "self.last[i] = t", [], "last"),  # a dictionary may get one more
+        ("torch.arange(len(self.last)) + self.last[0]", "self.last[i] = t", ["last"], "last"),
+    ],
+)
+def test_how_many_a_list_has_stays_where_its_entries_are_others(
+    reads: str, moves: str, lists: list[str], told: str
+) -> None:
+    # GIVEN a step that asks how many slots there are, and lines behind the launch that give one of them another token
+    text = f"""\
+class Engine:
+    def step(self):
+        return {reads}
+    def after_step(self, i, t):
+        {moves}
+"""
+    # WHEN it is asked for what the graph keeps THEN it is the list only where it may have another length
+    name = frozen(text.splitlines(keepends=True), ["after_step"], ["Engine.step"], ["last"], lists=lists)
+    assert name.lstrip(".") == told
