@@ -29,7 +29,7 @@ from paramgraph_kit.rewrite.source.edits import (
     path_of,
     within,
 )
-from paramgraph_kit.rewrite.source.masked import mask_of_put
+from paramgraph_kit.rewrite.source.masked import mask_in, mask_of_put
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number, target_of
 from paramgraph_kit.rewrite.source.pure import is_pure
@@ -435,16 +435,17 @@ class _Rounds(Inner):
         if local and name not in self.behind and self._is_fresh(name, part):
             return True
         old = self.place.text(target)
-        masks = [n for n in ast.walk(target.slice) if isinstance(n, (ast.Compare, ast.Invert))]
-        given = self.place.tensors.get(target.slice.id) if isinstance(target.slice, ast.Name) else None
-        if masks or (given is not None and given.dtype is torch.bool):
-            mask = self.place.text(target.slice)
-            text = f"{self.place.text(target.value)}[({mask}) & ~{self.done}] = {self.place.text(part.value)}"
-            self.edits.append(self.source.replace(part, text))
+        if (mask := mask_in(target.slice, self._is_mask)) is not None:
+            self.edits.append(self.source.replace(mask, f"({self.place.text(mask)}) & ~{self.done}"))
             return True
         text = f"{old} = torch.where({self.done}, {old}, {self.place.text(part.value)})"
         self.edits.append(self.source.replace(part, text))
         return True
+
+    def _is_mask(self, index: ast.expr) -> bool:
+        given = self.place.tensors.get(index.id) if isinstance(index, ast.Name) else None
+        asked = any(isinstance(n, (ast.Compare, ast.Invert)) for n in ast.walk(index))
+        return asked or (given is not None and given.dtype is torch.bool)
 
     def _call(self, part: ast.Expr, call: ast.Call) -> bool:
         plain = isinstance(call.func, ast.Attribute) and path_of(call.func.value) and called(call) in _IN_PLACE
