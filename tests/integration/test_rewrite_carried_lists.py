@@ -31,8 +31,11 @@ APART = "[torch.zeros(4, device=device) for _ in range(3)]"
         ("self.past = self.past[1:] + [x * 2]", "self.past[1:] + [x * 2]"),
         ("self.past.pop(0); self.past.append(x * 2)", "[*self.past[1:], x * 2]"),
         ("self.past.insert(0, x * 2); self.past.pop()", "[x * 2, *self.past[:-1]]"),
+        ("self.past[0], *self.past[1:] = [x * 2, *self.past[:-1]]", "[x * 2, *self.past[:-1]]"),
+        ("self.past[:-1], self.past[-1] = self.past[1:], x * 2", "[*self.past[1:], x * 2]"),
+        ("self.past[:] = [*self.past[1:], x * 2]", "[*self.past[1:], x * 2]"),
     ],
-    ids=["another list", "one after another", "at the front"],
+    ids=["another list", "one after another", "at the front", "a star", "two places", "all places"],
 )
 def test_the_numbers_of_a_list_move_where_its_tensors_did(moves: str, line: str, fixed: Fixed) -> None:
     # GIVEN the last few results of a step, in a list that it moves on WHEN rewritten
@@ -48,6 +51,47 @@ def test_one_tensor_in_all_places_of_a_list_is_not_moved_and_told_all_the_same(f
     # THEN that it is another one later is no secret, and no numbers are mixed up
     assert not found.complete
     assert "held.copy_" not in found.diff
+
+
+TABLE = """
+held = {begun}
+args = (torch.randn(4, device=device),)
+def f(x):
+    y = 1.5 * held["now"] - 0.5 * held["before"] + x
+    {moves}
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("moves", "values"),
+    [
+        ('held["before"], held["now"] = held["now"], x * 2', '[held["now"].clone(), x * 2]'),
+        ('held["now"], held["before"] = x * 2, held["now"]', '[x * 2, held["now"].clone()]'),
+        ('old = held["now"]; held["now"], held["before"] = x * 2, old', "[x * 2, old.clone()]"),
+    ],
+    ids=["in order", "the other way round", "by a name"],
+)
+def test_entries_that_are_given_one_another_are_read_before_any_is_written(
+    moves: str, values: str, fixed: Fixed
+) -> None:
+    # GIVEN two entries of a dictionary, of which one gets what the other was WHEN rewritten
+    begun = '{name: torch.zeros(4, device=device) for name in ("now", "before")}'
+    found = fixed(TABLE.format(begun=begun, moves="\n    ".join(moves.split("; "))))
+    # THEN each keeps its memory, and none is written before all are read
+    assert found.complete, found
+    assert any(line.endswith(f"{values}, strict=True):") for line in lines_of(found)), found
+
+
+def test_entries_that_begin_as_one_tensor_are_not_written_in_place(fixed: Fixed) -> None:
+    # GIVEN the same of two names for one tensor WHEN rewritten
+    text = TABLE.format(
+        begun='dict.fromkeys(("now", "before"), torch.zeros(4, device=device))',
+        moves='held["before"], held["now"] = held["now"], x * 2',
+    )
+    # THEN no line writes both
+    found = fixed(text)
+    assert not found.complete or "held.copy_" not in found.diff, found
 
 
 def test_a_state_of_the_size_of_its_inputs_is_not_filled_with_fewer(fixed: Fixed) -> None:

@@ -356,12 +356,35 @@ def fill_each_entry(place: Place) -> list[Edit]:
             continue
         kept = {n.id for other in every if other is not node for n in _named_so(place, other, texts)}
         later = [n for n in every if isinstance(n, ast.Name) and n.lineno > (node.end_lineno or node.lineno)]
-        again = {place.text(n) for n in ast.walk(node.value) if isinstance(n, ast.Subscript)} & texts
-        if any(n.id in kept for n in later) or (again and len(pairs) > 1):
+        if any(n.id in kept for n in later):
             return []  # what was there is still asked for
         lines = [f"{place.text(each)}.copy_({_alone_of(place, value)})" for each, value in pairs]
+        if len(pairs) > 1 and any(_reads_one(place, value, texts, kept) for _, value in pairs):
+            lines = _all_before_any(place, pairs, texts, kept)
         return [source.replace(node, f"\n{source.indent(node)}".join(lines))]
     return []
+
+
+def _reads_one(place: Place, value: ast.expr, texts: set[str], kept: set[str]) -> bool:
+    """Whether a value is made of an entry that is written beside it, by its own text or by a name."""
+    every = [n for n in ast.walk(value) if isinstance(n, (ast.Subscript, ast.Name))]
+    return any((n.id in kept) if isinstance(n, ast.Name) else (place.text(n) in texts) for n in every)
+
+
+def _all_before_any(
+    place: Place, pairs: list[tuple[ast.expr, ast.expr]], texts: set[str], kept: set[str]
+) -> list[str]:
+    """``d["a"], d["b"] = d["b"], x`` as copies: all that is read is there before the first of them writes."""
+    held, new = (fresh(word, place.taken) for word in ("held", "new"))
+    values = [
+        f"{place.source.bracketed(value)}.clone()" if _reads_one(place, value, texts, kept) else place.text(value)
+        for _, value in pairs
+    ]
+    entries = ", ".join(place.text(each) for each, _ in pairs)
+    return [
+        f"for {held}, {new} in zip(({entries}), [{', '.join(values)}], strict=True):",
+        f"    {held}.copy_({new}{'.detach()' * place.trains}.view_as({held}))",
+    ]
 
 
 def _is_read(node: ast.Subscript) -> bool:

@@ -61,11 +61,19 @@ def _is_list(place: Place, function: Function, path: str) -> bool:
         return False
     for node in (n for n in ast.walk(function) if isinstance(n, ast.Subscript) and path_of(n.value) == path):
         above = place.source.parents.get(node)
+        if isinstance(node.ctx, ast.Store) and _moves(place, node, path):
+            continue
         if is_kept(place.source, node) and not isinstance(node.slice, ast.Slice) and not _is_in_list(place, node):
             return False  # by another name it would be another one
         if isinstance(above, ast.Return):
             return False
     return True
+
+
+def _moves(place: Place, node: ast.AST, path: str) -> bool:
+    """Whether a place is one of those that get the whole list anew."""
+    statement = place.source.statement_of(node)
+    return isinstance(statement, ast.Assign) and bool(_in_places(place, statement, path))
 
 
 def _is_in_list(place: Place, node: ast.AST) -> bool:
@@ -81,6 +89,8 @@ def _changes(place: Place, function: Function, path: str) -> Iterator[tuple[list
     for node in (n for part in function.body for n in within(part)):
         if isinstance(node, ast.Assign) and [path_of(t) for t in node.targets] == [path]:
             yield [node], place.text(node.value)
+        elif isinstance(node, ast.Assign) and (whole := _in_places(place, node, path)):
+            yield [node], whole
         call = node.value if isinstance(node, ast.Expr) else None
         method = call.func if isinstance(call, ast.Call) else None
         if isinstance(node, ast.Expr) and isinstance(call, ast.Call) and isinstance(method, ast.Attribute):
@@ -94,6 +104,31 @@ def _changes(place: Place, function: Function, path: str) -> Iterator[tuple[list
     asks = any(isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) == path for s in between for n in ast.walk(s))
     if value is not None and len(blocks) == 1 and not asks:
         yield [node for _, node, _ in ends], first.format(path, place.text(value))
+
+
+def _in_places(place: Place, node: ast.Assign, path: str) -> str:
+    """The list that its places get at once, ``past[0], *past[1:] = [x, *past[:-1]]`` and ``past[:] = ...``, or ""."""
+    target, value = node.targets[0], node.value
+    if len(node.targets) != 1:
+        return ""
+    if _place_in(target, path) == ":":
+        return place.text(value)
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+    stars = [isinstance(each, ast.Starred) for each in parts]
+    at = [_place_in(each.value if isinstance(each, ast.Starred) else each, path) for each in parts]
+    if sum(stars) == 1:
+        return place.text(value) if (stars[1] and at == ["0", "1:"]) or (stars[0] and at == [":-1", "-1"]) else ""
+    given = value.elts if isinstance(value, (ast.Tuple, ast.List)) and not any(stars) else []
+    texts = {name: place.text(each) for name, each in zip(at, given, strict=False)} if len(given) == 2 else {}
+    if texts.keys() == {"0", "1:"}:
+        return f"[{texts['0']}, *{texts['1:']}]"
+    return f"[*{texts[':-1']}, {texts['-1']}]" if texts.keys() == {":-1", "-1"} else ""
+
+
+def _place_in(node: ast.expr, path: str) -> str:
+    """Which of a list's places a target is: ``0``, ``1:``."""
+    is_of_it = isinstance(node, ast.Subscript) and path_of(node.value) == path
+    return ast.unparse(node.slice) if isinstance(node, ast.Subscript) and is_of_it else ""
 
 
 def _moved_on(names: tuple[str, ...], calls: list[ast.Call], held: object) -> tuple[ast.expr | None, str]:
