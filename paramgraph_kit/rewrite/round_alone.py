@@ -37,7 +37,7 @@ from paramgraph_kit.rewrite.proving.proof import Around, Truth
 from paramgraph_kit.rewrite.proving.worth import ENOUGH
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import rewrite
-from paramgraph_kit.rewrite.round_around import moved_in, numbers_read
+from paramgraph_kit.rewrite.round_around import moved_in, numbers_read, still_anew
 from paramgraph_kit.rewrite.round_captured import captured
 from paramgraph_kit.rewrite.round_later import later
 from paramgraph_kit.rewrite.round_left import OTHERS, left_of, moved_text
@@ -455,14 +455,14 @@ class _Cutting:
         with run.applied() as call, run.as_it_was(self.anew):
             inputs = run.given[(bound := len(run.bound)) :]
             step = OfLoop(run.made, *run.given[:bound]) if bound else run.made
-            # As its callers do, of which its lines tell nothing.
-            with torch.no_grad() if run.context else nullcontext():
+            with torch.no_grad() if run.context else nullcontext():  # as its callers do: its lines tell nothing
                 looked_at = examine(step, inputs, {}, limit_s=LIMIT_S)
                 if looked_at.operations < ENOUGH:
                     return None  # not worth a launch
                 problems = [*looked_at.problems, *(between_rounds(f, self.source, run.texts) for f in self.rated)]
                 more: dict[str, Any] = {"part": True, "known": self.known}
                 fix = rewrite(step, inputs, {}, problems, **more) if problems else captured(step, inputs)
+            self.anew = still_anew(self.anew, found, run, fix.texts, self.source.file)
             launches, wrong = Launches(run.made, fix.around, bound, self.anew), list[str]()
             if fix.complete:
                 with with_its_lines(self.whole, fix):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.loops.states import numbers_held
 from paramgraph_kit.rewrite.reads import moved_around, set_around, still_read
@@ -61,3 +62,14 @@ def moved_in(
     known = [*found.lines], definition.name, found.name, containers, moved, run.ran
     name, begun = moved_around(*known, rates, whole.same_names(), whole.has_elsewhere)
     return name or min(still_read([*found.lines], found.name, run.ran, around), default=""), begun
+
+
+def still_anew(
+    anew: tuple[str, ...], found: Round, run: Run, texts: Mapping[str, Sequence[str]], file: str
+) -> tuple[str, ...]:
+    """Those attributes of before the loop that the round reads in its own lines, too, once these are rewritten.
+
+    What fills the round's tensors before each launch reads today's.
+    """
+    lines = [*(texts.get(file + REWRITTEN) or texts.get(file) or found.lines)]
+    return tuple(each for each in anew if still_read(lines, found.name, run.ran, [f".{each}"]))
