@@ -371,9 +371,7 @@ def _reads_one(place: Place, value: ast.expr, texts: set[str], kept: set[str]) -
     return any((n.id in kept) if isinstance(n, ast.Name) else (place.text(n) in texts) for n in every)
 
 
-def _all_before_any(
-    place: Place, pairs: list[tuple[ast.expr, ast.expr]], texts: set[str], kept: set[str]
-) -> list[str]:
+def _all_before_any(place: Place, pairs: list[tuple[ast.expr, ast.expr]], texts: set[str], kept: set[str]) -> list[str]:
     """``d["a"], d["b"] = d["b"], x`` as copies: all that is read is there before the first of them writes."""
     held, new = (fresh(word, place.taken) for word in ("held", "new"))
     values = [
