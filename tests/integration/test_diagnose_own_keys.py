@@ -86,3 +86,63 @@ def test_graphs_that_no_call_captures_stay_where_they_are(tmp_path: Path) -> Non
     found = pgk.diagnose(names["step"], names["x"]).failures
     # THEN it is not told to fail without them
     assert not found
+
+
+ANSWERS = """
+class Runner:
+    def __init__(self):
+        self.w, self.x, self.n, self.graphs = torch.eye(2, device=device), torch.zeros(2, device=device), 0, {}
+    def is_first(self):
+        return self.n == 0
+    def body(self):
+        h = self.x @ self.w
+        if TEST:
+            h = h * 0.1
+        return LAST
+    def reset(self):
+        self.n = 0
+    def step(self, x):
+        self.x.copy_(x)
+        if (KEY) not in self.graphs:
+            graph = cuda.CUDAGraph()
+            self.body()
+            with cuda.graph(graph):
+                y = self.body()
+            self.graphs[KEY] = graph, y
+        graph, y = self.graphs[KEY]
+        graph.replay()
+        self.n += 1
+        return y.clone()
+runner = Runner()
+def main():
+    runner = Runner()
+    for i in range(6):
+        if i == 3:
+            runner.reset()
+        runner.step(torch.rand(2, device=device))
+"""
+TEST, ANSWER = "self.n == 0", "self.is_first()"
+
+
+@pytest.mark.parametrize("asks_main", [True, pytest.param(False, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize(
+    ("test", "key", "last", "is_told"),
+    [
+        (TEST, TEST, "h", False),
+        (ANSWER, ANSWER, "h", False),
+        pytest.param(TEST, TEST, "h + self.n", True, marks=pytest.mark.sweep),
+        pytest.param(ANSWER, "self.n > 2", "h", True, marks=pytest.mark.sweep),
+    ],
+)
+def test_a_graph_for_each_answer_is_one_for_each_key(
+    test: str, key: str, last: str, is_told: bool, asks_main: bool, tmp_path: Path
+) -> None:
+    # GIVEN a table of graphs by the answer of a test, also of a method's, which decides what is captured
+    text = ANSWERS.replace("TEST", test).replace("KEY", key).replace("LAST", last)
+    names = load(PRELUDE + text, tmp_path / "program.py")
+    # WHEN diagnosed
+    asked = (names["main"],) if asks_main else (names["runner"].step, torch.ones(2, device=names["device"]))
+    found = pgk.diagnose(*asked)  # type: ignore[arg-type]
+    # THEN it is told only where a number is in no key, or the key is another one
+    assert bool(found.failures) == is_told
+    assert is_told or not any("self.n" in note for note in found.notes)

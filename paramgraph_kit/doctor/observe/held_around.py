@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.held_in_line import held_over, of_what
 from paramgraph_kit.doctor.observe.kept_if_better import may_be
+from paramgraph_kit.doctor.observe.named_lists import emptied_by
 from paramgraph_kit.doctor.observe.parts_of_results import LOOKS, Holds, part_of
 from paramgraph_kit.doctor.observe.read_later import is_about
 
@@ -176,6 +177,8 @@ class HeldAround:
                 self._state.join(each)
         for each in (*self._breaks, *after):
             self._state.join(each)
+        if isinstance(node, ast.While) and (emptied := emptied_by(node)):
+            self._state.forget(emptied)
         self._breaks, self._continues = outer
         return self._block(node.orelse)
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
+from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
 from paramgraph_kit.doctor.observe.own_tables import keys_of
 
 _COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
+_ANSWERS = (  # what a function that only answers is made of
+    *(ast.If, ast.IfExp, ast.Return, ast.Name, ast.Attribute, ast.Constant, ast.Expr, ast.Load, ast.arguments, ast.arg),
+    *(*_COMPUTES, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.FunctionDef),
+)
 
 WORDS = ("number", "word", "function")  # what a table of graphs may go by
 
@@ -41,6 +47,8 @@ def is_in_key(use: Use) -> bool:
     if not (keys := keys_of(use.code.co_filename)):
         return False
     nodes = [*nodes_of(use.code)]
+    if _is_of_an_answer(nodes, use.code, keys):
+        return True
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
     whole = use.node
     while isinstance(parents.get(whole), (ast.BinOp, ast.UnaryOp)):
@@ -65,6 +73,21 @@ def is_in_key(use: Use) -> bool:
     )
 
 
+def _is_of_an_answer(nodes: Sequence[ast.AST], code: CodeType, keys: Set[str]) -> bool:
+    """Whether it is read in a function that only answers, each call of which is a part of the key: ``self.is_first()``.
+
+    A property is read as one of its attributes is.
+    """
+    tree, name = tree_of(code.co_filename), code.co_name
+    if tree is None or not all(isinstance(n, _ANSWERS) for n in nodes) or name in ("<lambda>", "<module>"):
+        return False
+    every, within = [*ast.walk(tree)], {id(n) for n in nodes}
+    called = [n for n in every if isinstance(n, ast.Call) and last_name(n.func) == name]
+    read = [n for n in every if isinstance(n, ast.Attribute) and n.attr == name]
+    asked = [ast.unparse(n) for n in (called or read) if id(n) not in within]
+    return bool(asked) and keys >= {*asked}
+
+
 def _is_decided(node: ast.AST, keys: Collection[str]) -> bool:
     """Whether a part of the key decides a test: ``self.n % 2`` decides ``self.n % 2 == 0``."""
     if isinstance(node, ast.expr) and ast.unparse(node) in keys:
@@ -76,6 +99,12 @@ def _is_decided(node: ast.AST, keys: Collection[str]) -> bool:
         or is_member
         or (isinstance(node, _COMPUTES) and all(_is_decided(n, keys) for n in inside))
     )
+
+
+def decides_alone_in_key(use: Use) -> bool:
+    """The same of a use whose value nobody has asked for: that is a number, or a word."""
+    value = use.value()
+    return (type(value) in NUMBERS or type(value) is str) and is_in_key(use)
 
 
 def of_the_host_alone(test: ast.expr, name: str, given: ast.expr) -> str:

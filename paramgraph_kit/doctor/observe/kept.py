@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.explain.syntax import (
 )
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
+from paramgraph_kit.doctor.observe.named_lists import emptied_behind
 from paramgraph_kit.doctor.observe.parts_of_results import Holds, Results, kept_from_round_to_round
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Frame
@@ -129,6 +130,8 @@ def _kept_in(nodes: list[ast.AST], results: Results) -> Iterator[tuple[int, _Par
         if what is None:
             continue
         parts = what.values if isinstance(what, ast.Dict) else [*elements_of(what)]
+        if isinstance(n, ast.Call) and emptied_behind(n, nodes):
+            continue
         kept = [each for each in parts if results.has(each) and not results.is_given_anew(each, nodes, n)]
         if kept:
             yield n.lineno, frozenset(map(ast.unparse, kept))  # type: ignore[attr-defined]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import islice
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -21,12 +21,13 @@ from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import clone_of, cloned_at, copied_at, copy_of, grouped
 from paramgraph_kit.doctor.observe.given_away import GivenAway
 from paramgraph_kit.doctor.observe.given_results import comprehended, may_call, of_empty, of_future, of_object
-from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.held_in_line import HeldInLines
 from paramgraph_kit.doctor.observe.held_over import HeldOver
 from paramgraph_kit.doctor.observe.kept_at_once import AtOnce, LinesOfReplays
 from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, of_round_before, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_of, row_with_clones
+from paramgraph_kit.doctor.observe.named_lists import MOST, named_in, taken_of
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
 from paramgraph_kit.doctor.observe.read_later import is_read_later, statement_at
 from paramgraph_kit.doctor.observe.results_by_name import result_of
@@ -34,14 +35,12 @@ from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
 
 KEEPS = ("append", "add", "appendleft", "setdefault")
-_GROW = (*KEEPS, "extend", "insert", "update")
+_GROW = (*KEEPS, "extend", "insert", "update", "put", "put_nowait")
 _MOST_LOOKS = 64  # replays behind which all objects are looked at
-_MOST = 4096  # entries of what is looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
 SAID_OF_HOST = "it is kept as it is, and each further copy from the device writes to the same memory of the host"
 _SAID_OF_INPUTS = "a static input is kept as it is, and what is written to it for a further replay changes it"
 _OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who asks
-_NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
 _JOINS = ("cat", "stack", "concat", "hstack", "vstack", "dstack", "list", "tuple", "sorted", "reversed", "zip", "sum")
 _LOOKS = ("flatten", "view", "reshape", "squeeze", "unsqueeze", "detach", "t", "transpose", "permute", "ravel")
 _COPIES = ("clone", "deepcopy", "item", "tolist")
@@ -83,6 +82,7 @@ class KeptResults:
         self._replays, self._held, self._over = LinesOfReplays(), HeldInLines(), HeldOver()
         self._away = GivenAway()
         self._at_end: list[Failure] = []
+        self._then: dict[int, dict[tuple[CodeType, str], Failure]] = {}  # what lists had twice at a replay
         self._sizes: dict[int, int] = {}  # how many entries a list had when it was seen last
         self.late = False  # one has got what another graph had written over by then
         self._overwritten: set[int] = set()  # lists that have got something else since, and a replay writes to that
@@ -116,7 +116,7 @@ class KeptResults:
                 if is_a(value, torch.Tensor) and owns(value):
                     name, taken = ast.unparse(line.targets[0]), taken_by(line) or [line.value]
                     self._names[frame.f_code, name] = _cloned(frame.f_code, line, taken[0])
-            for name, value in _with_inner(_variables(frame)):
+            for name, value in named_in(frame):
                 kind = type(value)
                 self._over.look(frame, name, value, owns, moved)
                 if issubclass(kind, (list, dict, deque)):
@@ -132,8 +132,11 @@ class KeptResults:
                     if is_first or graph not in first:  # what it has is not got, also where it is written later
                         first[graph] = {key for each in _owned(value, _is_any) for key in each}
                     # An entry of a dictionary, as of the last result, may be read ahead of the next replay alone.
-                    if there - first[graph] and not is_first and not issubclass(kind, dict):
+                    old = there - first[graph] if not is_first and not issubclass(kind, dict) else set()
+                    if old:
                         self._overwritten.add(id(value))
+                    if not is_first and (wrong := _twice(value, owns) or taken_of(old, frame.f_code, name)):
+                        self._told_then(self._lists[id(value)], wrong, owns)
                     if is_first:
                         # several names of one result, as of a graph for several sizes
                         self._before.setdefault(id(value), set()).update(_twice(value, owns) | _twice(value, reads))
@@ -149,6 +152,12 @@ class KeptResults:
                         told = _of_name(frame.f_code, node, name, value)
                         self._names[frame.f_code, name] = told if part is None else _cloned(frame.f_code, node, part)
 
+    def _told_then(self, kept: _Kept, wrong: set[_Key], owns: Owns) -> None:
+        """What has a result now that is written over may be empty by the end: a queue, or a list of what waits."""
+        if id(kept.held) not in self._then and wrong - self._before.get(id(kept.held), set()):
+            own, lines = _told_inside(kept, owns)
+            self._then[id(kept.held)] = {(own.code, f"{own.name}[{n}]"): f for n, f in enumerate(lines)}
+
     def _result_of(self, graph: int, frame: FrameType, name: str) -> tuple[Any, Any] | None:
         now = next(frames_of_the_user())
         return result_of(frame, name, self._replays.lines_of(frame.f_code, (graph, now.f_code, now.f_lineno)))
@@ -158,6 +167,7 @@ class KeptResults:
         for key in list(self._lists):
             if sys.getrefcount(self._lists[key].held) <= _OURS_ALONE:
                 kept = self._lists.pop(key)
+                self._names |= self._then.pop(key, {})
                 self._names |= {
                     (kept.code, f"{kept.name}[]{n}"): f for n, f in enumerate(self._over.of_list(kept.held))
                 }
@@ -230,7 +240,9 @@ class KeptResults:
         for kept in self._lists.values():
             before = self._before.get(id(kept.held), set())
             yield from self._over.of_list(kept.held)
-            if self._is_wrong(kept, owns, before):
+            if then := self._then.get(id(kept.held)):
+                yield from then.values()
+            elif self._is_wrong(kept, owns, before):
                 yield from _told_inside(kept, owns)[1]
             elif type(kept.held) is list and _twice(kept.held, given) - before:
                 yield from (replace(each, message=_SAID_OF_INPUTS) for each in _kept_at(kept))
@@ -345,25 +357,6 @@ def kept_at(text: str, frame: Frame, parts: Collection[str] = (), gives: tuple[A
     return failure
 
 
-def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
-    """What a function can name: its variables, the globals that it reads, and what its object has."""
-    own = dict(frame.f_locals)
-    yield from own.items()
-    yield from ((name, frame.f_globals[name]) for name in frame.f_code.co_names if name in frame.f_globals)
-    first = next(iter(frame.f_code.co_varnames[:1]), "")
-    yield from ((f"{first}.{name}", value) for name, value in attributes_of(own.get(first)).items())
-
-
-def _with_inner(variables: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """The same, with the lists that a dictionary, or an object of the user's, has: ``log["out"]``, ``buffer.out``."""
-    for name, value in variables:
-        yield name, value
-        inner = value if type(value) is dict else {} if is_a(value, _NO_HOLDERS) else attributes_of(value)
-        for key, part in islice(inner.items(), _MOST):
-            if type(part) in (list, deque):
-                yield (f"{name}[{key!r}]" if type(value) is dict else f"{name}.{key}"), part
-
-
 def _twice(held: Any, owns: Owns) -> set[_Key]:
     seen, twice = set[_Key](), set[_Key]()
     for keys in _owned(held, owns):
@@ -381,7 +374,7 @@ def _owned(held: Any, owns: Owns) -> Iterator[set[_Key]]:
 def _parts(held: Any) -> Iterator[Any]:
     # A class of the user's may go through its entries in a way of its own.
     entries = dict.values(held) if is_a(held, dict) else next(k for k in (list, deque) if is_a(held, k)).__iter__(held)
-    return islice(entries, _MOST)
+    return islice(entries, MOST)
 
 
 def _tensors(part: Any) -> list[torch.Tensor]:
@@ -416,7 +409,7 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
 
 def _of_entries(failure: Failure, what: ast.expr, held: Any) -> Failure:
     """The same, where a list's entries are dictionaries, which have no clone()."""
-    entries = [*islice(held, _MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
+    entries = [*islice(held, MOST)] if type(held) in (list, deque) else []  # one of the user's goes its own way
     whole = bool(entries) and all(type(each) is dict for each in entries)
     name = "y" if f"[y.clone() for y in {ast.unparse(what)}]" in failure.fix else ast.unparse(what)
     cloned = f"{grouped(what) if name != 'y' else name}.clone()"

@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.explain.syntax import MAKERS, elements_of, last_name,
 from paramgraph_kit.doctor.number_kinds import AMOUNTS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.held import is_a
+from paramgraph_kit.doctor.observe.host_tests import decides_alone_in_key
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.driver.files import is_library
@@ -35,6 +36,8 @@ def _of(region: Region, told: Collection[str]) -> Iterator[str]:
         value, owner = use.value(), use.owner() if isinstance(use.node, ast.Attribute) else NOTHING
         is_tensor = is_a(value, torch.Tensor) and not is_a(value, torch.nn.Parameter)
         if owner is NOTHING or not (is_tensor or type(value) in AMOUNTS) or any(use.text in each for each in told):
+            continue
+        if decides_alone_in_key(use):
             continue
         name = last_name(use.node)
         methods = _methods(type(owner)) if not is_a(owner, torch.Tensor) else {}

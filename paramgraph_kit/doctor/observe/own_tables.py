@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
+from functools import lru_cache
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
@@ -70,10 +71,16 @@ def _is_gone_through(tree: ast.AST, table: str) -> bool:
     return False
 
 
-def keys_of(file: str) -> set[str]:
+def keys_of(file: str) -> Set[str]:
     """What a file looks up its graphs by in a dictionary that a function with a capture fills, each part by itself."""
-    if (tree := tree_of(file)) is None or not (tables := {*_tables(tree)}):
-        return set()
+    tree = tree_of(file)
+    return _keys_in(tree) if tree is not None else frozenset()
+
+
+@lru_cache(64)
+def _keys_in(tree: ast.Module) -> Set[str]:
+    if not (tables := {*_tables(tree)}):
+        return frozenset()
     nodes, keys = [*ast.walk(tree)], list[ast.expr]()
     for node in nodes:
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) in tables:
@@ -85,7 +92,7 @@ def keys_of(file: str) -> set[str]:
     names = {key.id for key in keys if isinstance(key, ast.Name)}
     assigns = (n for n in nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) in names)
     keys += [node.value for node in assigns]
-    return {ast.unparse(part) for key in keys for part in getattr(key, "elts", [key])}
+    return frozenset(ast.unparse(part) for key in keys for part in getattr(key, "elts", [key]))
 
 
 def _tables(tree: ast.Module) -> Iterator[str]:

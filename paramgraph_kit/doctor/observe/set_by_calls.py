@@ -30,6 +30,7 @@ from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
 from paramgraph_kit.doctor.observe.exchanged import exchanged_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unbound
+from paramgraph_kit.doctor.observe.host_tests import decides_alone_in_key
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
 from paramgraph_kit.doctor.observe.picked_tensors import PICKS, picks_words
 from paramgraph_kit.doctor.observe.places import line_of
@@ -97,12 +98,11 @@ def all_settings(around: StepsAround, function: Any, given: dict[str, Any], ran:
     """What loops around a step set, and what functions set that it does not call."""
     scopes, ran = around.scopes, list(ran)
     function, given = unbound(function, given)
-    uses = cache(lambda: uses_in(function, given))
+    uses = cache(lambda: [use for use in uses_in(function, given) if not decides_alone_in_key(use)])
     found = settings(scopes, function, uses, ran)
     known = {_key(each.use) for each in found}
-    more: list[Setting] = []
-    if _may_be_set(scopes, function, ran):  # of a large model it takes long what it reads
-        more = [s for s in _set_by_calls(scopes, function, uses(), ran) if _key(s.use) not in known]
+    may_be = _may_be_set(scopes, function, ran)  # of a large model it takes long what it reads
+    more = [s for s in (_set_by_calls(scopes, function, uses(), ran) if may_be else ()) if _key(s.use) not in known]
     found += [each for each in more if each.is_called]
     by_loops = set_by_loops(around.bodies, given, uses, ran)
     apart = {(_key(each.use), each.key) for each in by_loops if each.failure is not None}  # where no call can be tried

@@ -1,0 +1,80 @@
+"""The lists, dictionaries and queues that a function can name, and whether lines take from them what waits there."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import queue
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import islice
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any, TypeVar
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+
+MOST = 4096  # entries of what is looked at
+_NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
+Key = TypeVar("Key")
+_TAKES = ("pop", "popleft", "get", "get_nowait")
+
+
+def named_in(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    """What a function can name, with the lists that a dictionary, or an object of the user's, has: ``log["out"]``."""
+    for name, value in ((name, _waiting_in(value)) for name, value in _variables(frame)):
+        yield name, value
+        inner = value if type(value) is dict else {} if is_a(value, _NO_HOLDERS) else attributes_of(value)
+        for key, part in islice(inner.items(), MOST):
+            if type(held := _waiting_in(part)) in (list, deque):
+                yield (f"{name}[{key!r}]" if type(value) is dict else f"{name}.{key}"), held
+
+
+def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    """What a function can name: its variables, the globals that it reads, and what its object has."""
+    own = dict(frame.f_locals)
+    yield from own.items()
+    yield from ((name, frame.f_globals[name]) for name in frame.f_code.co_names if name in frame.f_globals)
+    first = next(iter(frame.f_code.co_varnames[:1]), "")
+    yield from ((f"{first}.{name}", value) for name, value in attributes_of(own.get(first)).items())
+
+
+def _waiting_in(value: Any) -> Any:
+    """The list, or the deque, that a queue keeps its entries in; anything else as it is."""
+    if is_a(value, queue.Queue):  # also one that is a stack, or has an order
+        return value.queue
+    return getattr(value, "_queue", value) if is_a(value, asyncio.Queue) else value
+
+
+def taken_of(late: set[Key], code: CodeType, name: str) -> set[Key]:
+    """What is written over while it waits under this name, where a line takes such entries, and does not drop them."""
+    tree = tree_of(code.co_filename) if late else None
+    return late if tree is not None and name.rpartition(".")[2] in _taken(tree) else set()
+
+
+@lru_cache(64)
+def _taken(tree: ast.Module) -> frozenset[str]:
+    nodes = [*ast.walk(tree)]
+    dropped = {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
+    dropped |= {id(n.value) for n in nodes if isinstance(n, ast.Await) and id(n) in dropped}
+    calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    taken = [n.func.value for n in calls if last_name(n.func) in _TAKES and id(n) not in dropped]  # type: ignore[attr-defined]
+    return frozenset(name for each in taken if (name := last_name(each)))
+
+
+def emptied_by(loop: ast.While) -> str:
+    """What a loop goes on with until that is empty, ``while waiting:``, taking what it has; "" of any other."""
+    held, inside = ast.unparse(loop.test), [n for s in loop.body for n in ast.walk(s)]
+    takes = (n.func for n in inside if isinstance(n, ast.Call))
+    taken = any(isinstance(f, ast.Attribute) and f.attr in _TAKES and ast.unparse(f.value) == held for f in takes)
+    return held if taken and not any(isinstance(n, ast.Break) for n in inside) else ""
+
+
+def emptied_behind(added: ast.Call, nodes: Iterable[ast.AST]) -> bool:
+    """Whether lines of the same round take all that a list has, behind the one that adds to it."""
+    held = ast.unparse(added.func.value) if isinstance(added.func, ast.Attribute) else ""
+    loops = (n for n in nodes if isinstance(n, ast.While) and n.lineno > added.lineno)
+    return any(emptied_by(each) == held for each in loops)
