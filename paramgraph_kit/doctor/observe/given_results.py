@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
 _SAID = "a list keeps what has it as it is, and each further replay writes to the same memory"
@@ -37,6 +38,7 @@ def of_object(code: CodeType, held: Any, tensors: Callable[[Any], list[torch.Ten
     if not entries or any(is_a(each, _PLAIN) for each in entries):
         return None
     names = {n for each in entries for n, v in attributes_of(each).items() if is_a(v, torch.Tensor)}
+    names = {each for each in names if _is_shared(entries, each)} if len(names) > 1 else names  # and no input of each
     kinds = {type(each).__name__ for each in entries}
     tree = tree_of(code.co_filename)
     if len(names) != 1 or len(kinds) != 1 or tree is None:
@@ -53,6 +55,12 @@ def of_object(code: CodeType, held: Any, tensors: Callable[[Any], list[torch.Ten
     at = line.rfind(text)
     failure = BY_ID["output-alias"].failure(_SAID, frame_at(_of(code, tree, node), node.lineno))
     return replace(failure, fix=f"before  {line}\nafter   {line[:at]}{text}.clone(){line[at + len(text) :]}")
+
+
+def _is_shared(entries: Collection[Any], name: str) -> bool:
+    """Whether several entries have the same memory there."""
+    held = [v for each in entries if is_a(v := attributes_of(each).get(name), torch.Tensor)]
+    return len({storage_key(each) for each in held}) < len(held)
 
 
 def of_future(code: CodeType, held: Any) -> Failure | None:

@@ -41,6 +41,11 @@ class _UnderWay:
     fills: bool  # it writes to the host
     by: str
 
+    @property
+    def memory(self) -> int:
+        """What names it."""
+        return int(self.storage.cdata)
+
     def named(self) -> str:
         """What a message calls it."""
         return f"the {self.by} of line {line_of(*self.place.user) if self.place.user is not None else '?'}"

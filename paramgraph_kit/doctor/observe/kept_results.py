@@ -39,6 +39,7 @@ _GROW = (*KEEPS, "extend", "insert", "update", "put", "put_nowait")
 _MOST_LOOKS = 64  # replays behind which all objects are looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
 SAID_OF_HOST = "it is kept as it is, and each further copy from the device writes to the same memory of the host"
+_WAIT = "torch.cuda.synchronize()"
 _SAID_OF_INPUTS = "a static input is kept as it is, and what is written to it for a further replay changes it"
 _OURS_ALONE = 2  # who holds a list that nobody else does: the entry, and who asks
 _JOINS = ("cat", "stack", "concat", "hstack", "vstack", "dstack", "list", "tuple", "sorted", "reversed", "zip", "sum")
@@ -263,7 +264,7 @@ def _told_inside(kept: _Kept, owns: Owns) -> tuple[_Kept, list[Failure]]:
             return own, lines
     lines = [*_kept_at(kept)]
     if all(t.device.type == "cpu" for part in _parts(kept.held) for t in _tensors(part) if owns(t)):
-        lines = [replace(each, message=SAID_OF_HOST) for each in lines]
+        lines = [of_host(replace(each, message=SAID_OF_HOST)) for each in lines]
     return kept, lines
 
 
@@ -338,6 +339,11 @@ def with_clone(node: ast.AST, what: ast.expr, held: Any = None) -> tuple[str, st
     return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
 
 
+def of_host(failure: Failure) -> Failure:
+    """The same of memory of the host's, which a copy may still write when the line has come."""
+    return replace(failure, fix=f"{failure.fix}; where nothing has waited for that copy by then, {_WAIT} ahead of it")
+
+
 def kept_at(text: str, frame: Frame, parts: Collection[str] = (), gives: tuple[Any, Any] = (None, None)) -> Failure:
     """What is told of a line that keeps a result, with the same line and a copy of it.
 
@@ -405,6 +411,8 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
             yield own or _of_entries(_failure(code, node, what, kept.held), what, kept.held)
         if found:
             return
+    if own := of_object(kept.code, kept.held, _tensors) or of_future(kept.code, kept.held):
+        yield own  # the list itself is made beside others, ``server, requests = Server(), [...]``
 
 
 def _of_entries(failure: Failure, what: ast.expr, held: Any) -> Failure:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import torch
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, here, last_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
-from paramgraph_kit.doctor.observe.held import results_in
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a, results_in
 from paramgraph_kit.doctor.observe.host_copies import HostCopies, noted_late, told, told_handed, told_late
 from paramgraph_kit.doctor.observe.kept import kept
-from paramgraph_kit.doctor.observe.kept_results import SAID_OF_HOST, kept_at
+from paramgraph_kit.doctor.observe.kept_results import SAID_OF_HOST, kept_at, of_host
 from paramgraph_kit.doctor.observe.loop_names import calls_in, functions_in
 from paramgraph_kit.doctor.observe.parts_of_results import Results
 from paramgraph_kit.doctor.observe.steps_around import StepsAround
+from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -26,6 +30,7 @@ _READS_ALONE = frozenset({"item", "tolist", "cpu"})  # which wait for nothing wh
 _SHOW = frozenset({"print", "str", "repr", "format", "allclose", "equal", "assert_close", "info", "debug"})
 _OF_HOST = frozenset({"len", "time", "perf_counter", "monotonic", "range", "isinstance", "hasattr", "id", "type"})
 _KEEPS = frozenset({"append", "add", "appendleft", "setdefault", "put", "isinstance", "len", "id"})
+_ABOUT = frozenset({"numel", "size", "dim", "stride", "is_pinned", "data_ptr", "element_size"})
 _ROUNDS = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _WAIT = "torch.cuda.synchronize()"
 
@@ -41,6 +46,7 @@ class _Round:
     is_loop: bool  # and no comprehension
     around: list[ast.AST]  # all lines of its scope
     ends: int  # its last line
+    value: Callable[[ast.expr], Any]  # what names and attributes mean around it
 
     def frame(self, line: int) -> Frame:
         """One of its lines."""
@@ -81,6 +87,8 @@ class _Round:
 
     def _is_of_device(self, node: ast.expr) -> bool | None:
         """Whether the numbers of an expression are the device's, for which who asks waits; None: nobody knows."""
+        if is_a(held := self.value(node), torch.Tensor):
+            return bool(held.device.type != "cpu")
         if isinstance(node, (ast.Attribute, ast.Subscript, ast.Name)) or self.results.calls(node):
             part = self.whole.of(node)
             if part is not NOTHING:
@@ -109,8 +117,20 @@ class _Round:
 
     def _is_of_result(self, node: ast.expr) -> bool:
         while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)) and self.whole.of(node) is NOTHING:
+            if is_a(held := self.value(node), torch.Tensor):
+                return bool(held.device.type == "cpu")
             node = node.func if isinstance(node, ast.Call) else node.value
         return isinstance(node, ast.Constant) or self._is_of_device(node) is False
+
+    def reads_of(self, memory: int) -> Iterator[ast.expr]:
+        """Where lines of the round read a tensor that something keeps, ``reader.loss.item()``."""
+        calls = [n for n in self.inside if isinstance(n, ast.Call) and last_name(n.func) not in (*_KEEPS, *_OF_HOST)]
+        used = [n for call in calls for n in call.args if not self.results.calls(call)]
+        used += [n.func.value for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr not in _ABOUT]
+        used += [n.value for n in self.inside if isinstance(n, (ast.Subscript, ast.FormattedValue))]
+        used += [part for n in self.inside if isinstance(n, ast.BinOp) for part in (n.left, n.right)]
+        held = ((n, self.value(n)) for n in used if isinstance(n, (ast.Name, ast.Attribute)))
+        yield from (n for n, value in held if is_a(value, torch.Tensor) and storage_key(value) == memory)
 
     def reads(self) -> Iterator[ast.expr]:
         """Where a result is read, and not only named or kept: in the loop, else behind it, ahead of any wait."""
@@ -141,7 +161,7 @@ def problems(
     """The same, where loops around it are known; ``notes`` gets what only may be."""
     filled = [t for t in results_in(result) if hosts.fills(t)]
     frames = kept(around.scopes, function, (), result, lambda p: any(map(hosts.fills, results_in(p))), around.calls)
-    yield from (kept_at(SAID_OF_HOST, *each) for each in (frames.items() if filled else ()))
+    yield from (of_host(kept_at(SAID_OF_HOST, *each)) for each in (frames.items() if filled else ()))
     if filled and not frames:
         text = "its result is pinned memory that the copy of the next call writes to: who keeps it needs a clone()"
         notes.append(text)
@@ -164,7 +184,9 @@ def problems(
             said = f"its result is an array of pinned memory that {known.named()} may still write"
             notes.append(f"{said}: who reads it waits ahead of that, as by `{_WAIT}`")
     for known in hosts.left[:1]:
-        if late or unsure:
+        if read := next(((at, node) for at in late for node in at.reads_of(known.memory)), None):
+            yield told(known, read[0].frame(read[1].lineno), _WAIT, writes=False)
+        elif late or unsure:
             said = f"{known.named()} may still write to pinned memory that lives on behind it"
             notes.append(f"{said}: who reads that waits ahead of it, as by `{_WAIT}`")
     for place, known in hosts.late:
@@ -193,7 +215,23 @@ def _rounds(around: StepsAround, function: Callable[..., Any], result: Any, host
             if not any(other in inside for other, _ in loops if other is not loop):
                 results = Results({}, calls, result, holds).named_in(inside)
                 whole = Results({}, calls, result, lambda _: True).named_in(inside)
-                yield _Round(scope, inside, results, whole, isinstance(loop, LOOPS), every, loop.end_lineno or 0)
+                kept_there = attributes_of(getattr(function, "__self__", None))
+                value = partial(_value, search=search, own=_owners(inside, calls), holds=kept_there)
+                rounds = scope, inside, results, whole, isinstance(loop, LOOPS), every, loop.end_lineno or 0
+                yield _Round(*rounds, value)
+
+
+def _owners(inside: list[ast.AST], calls: Callable[[ast.AST], bool]) -> set[str]:
+    """What lines call the object whose method is the step."""
+    made = (n.func.value for n in inside if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and calls(n))
+    return {*map(ast.unparse, made)}
+
+
+def _value(node: ast.expr, search: Search, own: Collection[str], holds: Mapping[str, Any]) -> Any:
+    """What a path means around the step; of its object also where a variable of another function has that."""
+    found = search._value(node)
+    is_own = found is None and isinstance(node, ast.Attribute) and ast.unparse(node.value) in own
+    return holds.get(node.attr) if is_own and isinstance(node, ast.Attribute) else found
 
 
 def _body(node: ast.AST) -> list[ast.AST]:
