@@ -86,7 +86,7 @@ def test_an_array_that_is_handed_out_ahead_of_a_wait_is_told(give: str, tmp_path
 def test_what_its_caller_may_wait_for_is_noted(give: str, tmp_path: Path) -> None:
     # GIVEN a step that keeps such memory, or gives an event with it WHEN asked THEN a note says who has to wait
     told, notes = _asked(give, tmp_path / "program.py")
-    assert told == []
+    assert told == [each for each in (give.rpartition("; ")[2],) if ".put(" in each]  # which no line takes in time
     assert len(notes) == 1
 
 
