@@ -94,8 +94,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         found.left, found.instead = list(failures), by_hand.lines(attempt, failures)
         return found
     try:
-        with attempt.watched():
-            truth = known.truth_of(attempt.prover)
+        truth = known.truth_of(attempt.prover, attempt.watched)
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:

@@ -123,8 +123,8 @@ def rounds_of(
         if not loops and of_loader:
             return found
         lines = Lines(whole.entry.__code__)
-        with lines, whole.watched():
-            truth = known.truth_of(whole.prover, makes_one=any(f.code in OF_STEPS for f in failures))
+        with lines:
+            truth = known.truth_of(whole.prover, whole.watched, makes_one=any(f.code in OF_STEPS for f in failures))
         if truth.unsteady:
             return found
 

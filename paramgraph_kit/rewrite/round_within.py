@@ -147,11 +147,13 @@ def _first_calls(whole: Ways, wanted: set[tuple[str, str, int]]) -> dict[tuple[s
     found: dict[tuple[str, str, int], _Call] = {}
     numbers: dict[tuple[str, str, int], dict[str, float]] = {}
     entry = whole.entry.__code__ if whole.entry is not None else None
+    names = {name for _, name, _ in wanted}
 
     def look(frame: types.FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
+        if event != "call" or (code := frame.f_code).co_name not in names:  # nearly always
+            return
         key = code.co_filename, code.co_name, code.co_firstlineno
-        if event != "call" or code is entry or key not in wanted:
+        if code is entry or key not in wanted:
             return
         if key in found:
             first, now = numbers[key], _numbers_of(frame)
@@ -248,8 +250,7 @@ def _together(whole: Ways, found: Sequence[Rewriting], known: Known) -> Rewritin
             yield made[0]
 
     try:
-        with whole.watched():
-            truth = known.truth_of(whole.prover, makes_one=True)
+        truth = known.truth_of(whole.prover, whole.watched, makes_one=True)
         if truth.unsteady:
             return None
         with all_of() as first:

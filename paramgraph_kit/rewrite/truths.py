@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.rewrite.counting import optimizers
 from paramgraph_kit.rewrite.proving.closeness import GRADIENTS
-from paramgraph_kit.rewrite.proving.proof import Prover, Truth
+from paramgraph_kit.rewrite.proving.proof import Form, Prover, Truth
 
 LIMIT_S = 120.0  # of work, after which nothing more of a function is tried
 FIRST_S = 100.0  # of it, after which what is tried first gives way to what comes behind
@@ -20,12 +20,12 @@ LATE = "in {:.0f} s not all was tried: left are {}, which a smaller model, or fe
 LINES, ROUNDS, PIECES = "more ways of rewriting its lines", "rounds of its loops as functions", "compiled pieces of it"
 
 
-def truth_of(prover: Prover, *, makes_one: bool = False) -> Truth:
+def truth_of(prover: Prover, watched: Form = nullcontext, *, makes_one: bool = False) -> Truth:
     """What runs of a rewritten function are compared with; it may make optimizers itself."""
     found = optimizers.found_in(prover.state)
     ways = [(rate, fuse) for fuse in (False, True) for rate in (False, True)]
     forms = [partial(_in_form, found, rate=rate, fuse=fuse) for rate, fuse in ways]
-    return Truth(prover, forms=forms if found or makes_one else ())
+    return Truth(prover, forms=forms if found or makes_one else (), watched=watched)
 
 
 @contextmanager
@@ -95,13 +95,14 @@ class Known:
         """Who runs the function from the same state with the same inputs; None while nobody has asked."""
         return self._prover.anew() if self._prover is not None else None
 
-    def truth_of(self, prover: Prover, *, makes_one: bool = False) -> Truth:
-        """What it does; where that is known it runs once more for those who watch it."""
+    def truth_of(self, prover: Prover, watched: Form = nullcontext, *, makes_one: bool = False) -> Truth:
+        """What it does; where that is known it runs once more for those who watch it, with ``watched`` around."""
         has_forms = makes_one or bool(optimizers.found_in(prover.state))
         if self._truth is not None and self._has_forms == has_forms:
-            prover.eager()
+            with watched():
+                prover.eager()
             return self._truth.anew()
-        truth = truth_of(prover, makes_one=makes_one)
+        truth = truth_of(prover, watched, makes_one=makes_one)
         truth.is_late = self.is_late
         if self._truth is None:
             self.operations = [*truth.operations]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.driver import work
 from paramgraph_kit.driver.work import unhindered_s
 from paramgraph_kit.rewrite import round_loaders, round_within, truths
+from paramgraph_kit.rewrite.proving.proof import STEPS, Prover
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.truths import LINES, ROUNDS, Known
 from paramgraph_kit.verbs import _pieces
@@ -121,6 +124,37 @@ def test_what_a_function_calls_is_looked_at_once(monkeypatch: pytest.MonkeyPatch
         pgk.diagnose(names["f"], *names["args"], fix=True)
     assert runs.count("_first_calls") == 1, runs
     assert runs.count("_held") <= 1, runs
+
+
+def test_who_watches_a_function_that_trains_sees_one_run_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a function that trains, of which several runs tell how far roundings lead
+    device = pgk.device()
+    net, x = torch.nn.Linear(2, 1, device=device), torch.ones(3, 2, device=device)
+    watches, steps, step = [False], {True: 0, False: 0}, Prover._step
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    @contextmanager
+    def watched() -> Iterator[None]:
+        watches[0] = True
+        yield
+        watches[0] = False
+
+    def counted(prover: Prover, *given: Any) -> Any:
+        steps[watches[0]] += 1
+        return step(prover, *given)
+
+    monkeypatch.setattr(Prover, "_step", counted)
+    # WHEN its truth is looked for, and asked for again THEN a hook on each call is there in one run each time
+    known, prover = Known(), Prover(f, (x,), {})
+    known.truth_of(prover, watched)
+    assert steps[True] == STEPS
+    assert steps[False] >= 2 * STEPS
+    known.truth_of(prover.anew(), watched)
+    assert steps[True] == 2 * STEPS
 
 
 def test_pieces_of_what_has_too_many_operations_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
