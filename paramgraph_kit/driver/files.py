@@ -9,6 +9,7 @@ import sysconfig
 import types
 from contextlib import suppress
 from functools import cache
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ _LIBRARIES = set[str]()  # names of modules that are not the user's: there are t
 
 def modules_of_users() -> list[types.ModuleType]:
     """The modules that are the user's: of a file, or of none, as a session's."""
-    others = sorted(sys.modules.keys() - _LIBRARIES)
+    others = sorted(filterfalse(_LIBRARIES.__contains__, [*sys.modules]))
     named = [(name, m) for name in others if isinstance(m := sys.modules.get(name), types.ModuleType)]
     libraries = {name for name, m in named if not _is_users(name, vars(m).get("__file__") or "")}
     _LIBRARIES.update(libraries)

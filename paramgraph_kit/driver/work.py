@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from pathlib import Path
 
 WAITS = 4.0  # of time in which nothing of this process runs, as it waits for a GPU or a file, this part counts
 _lock = threading.Lock()
@@ -37,9 +37,15 @@ def worked_s() -> float:
 def hindered_s(thread: int) -> float:
     """Seconds in which a thread, by its native number, could run and others had all cores; zero where nobody tells."""
     try:  # Linux has it, and not each kernel
-        return int(Path(f"/proc/self/task/{thread}/schedstat").read_text("ascii").split()[1]) / 1e9
+        file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)  # each call and trial asks several times
+    except OSError:
+        return 0.0
+    try:
+        return int(os.read(file, 128).split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
+    finally:
+        os.close(file)
 
 
 def unhindered_s(thread: int | None = None) -> float:
