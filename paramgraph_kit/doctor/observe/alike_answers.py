@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, children, every, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.captured_values import Use
 
 _ROUNDS = (1, 2, 3, 4, 7, 10, 50, 1000)
@@ -24,9 +24,9 @@ def answers_alike(use: Use) -> bool:
     tests = [n.test for n in nodes_of(use.code) if isinstance(n, (ast.If, ast.IfExp)) and n.lineno == use.node.lineno]
     if tree is None or len(tests) != 1 or not _asks_alone(tests[0], use.text):
         return False
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    parents = {child: node for node in every(tree) for child in children(node)}
     name, values = last_name(use.node), list[float]()
-    for node in ast.walk(tree):
+    for node in every(tree):
         if isinstance(node, ast.Call) and last_name(node.func) == "setattr":
             return False
         stored = isinstance(node, ast.Attribute) and node.attr == name and not isinstance(node.ctx, ast.Load)

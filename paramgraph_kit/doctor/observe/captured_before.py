@@ -15,7 +15,16 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.cell import is_made_of
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, elements_of, here, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    elements_of,
+    every,
+    here,
+    last_name,
+    nodes_of,
+    tree_of,
+)
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.begun_as_numbers import begun_as_numbers, made_as
 from paramgraph_kit.doctor.observe.callers_tensors import written_over
@@ -108,7 +117,7 @@ def carried_on(region: Region) -> Iterator[Failure]:
     tree, bodies = tree_of(region.file or region.code.co_filename), [*bodies_of(region)]
     yield from entries_carried_on(bodies)
     within = {n for _, inside, _ in bodies for n in inside}
-    outside = [n for n in ast.walk(tree) if n not in within] if tree is not None else []
+    outside = [n for n in every(tree) if n not in within] if tree is not None else []
     for code, inside, names in bodies:
         carried: dict[str, bool] = {}  # whether a path is read before it is given another tensor
         assigns = [n for n in inside if isinstance(n, ast.Assign)]
@@ -148,7 +157,7 @@ def bodies_of(region: Region) -> Iterator[tuple[CodeType, list[ast.AST], Names]]
     own = Names(region.space, own=frozenset(region.names), known=region.names)
     uses = region.values.uses if region.values is not None else []
     called = {use.code: use.names for use in uses if use.code is not region.code}
-    beside = [each for each in _methods_of(region, tree) if not called]  # as where the capture has failed
+    beside = [] if called else [*_methods_of(region, tree)]  # as where the capture has failed
     yield region.code, [n for each in (*region.body, *beside) for n in ast.walk(each)], own
     yield from ((code, [*nodes_of(code)], names) for code, names in called.items())
 
@@ -214,7 +223,7 @@ def _methods_of(region: Region, tree: ast.Module | None) -> Iterator[ast.stmt]:
     """Lines of methods of the same object that a capture calls: ``self.step()``."""
     calls = [n.func for each in region.body for n in ast.walk(each) if isinstance(n, ast.Call)]
     names = {n.attr for n in calls if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "self"}
-    for node in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)) if tree is not None else ():
+    for node in (n for n in every(tree) if isinstance(n, ast.ClassDef)) if tree is not None and names else ():
         methods = [n for n in node.body if isinstance(n, ast.FunctionDef)]
         if any(set(region.body) & set(ast.walk(n)) for n in methods):
             yield from (line for n in methods if n.name in names for line in n.body)

@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     FUNCTIONS,
     LOOPS,
     defines,
+    every,
     here,
     last_line,
     last_name,
@@ -274,7 +275,7 @@ class Search:
 
 @lru_cache(64)
 def _bodies(tree: ast.Module) -> tuple[_Function, ...]:
-    return tuple(n for n in ast.walk(tree) if isinstance(n, _Function))
+    return tuple(n for n in every(tree) if isinstance(n, _Function))
 
 
 @lru_cache(4096)

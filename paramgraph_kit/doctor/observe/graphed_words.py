@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import every, last_name, tree_of
 from paramgraph_kit.doctor.observe.own_regions import GRAPHED
 from paramgraph_kit.trace.model import Failure
 
@@ -18,7 +18,7 @@ _AHEAD = re.compile(r", ahead of g\.replay\(\)")
 def as_graphed(found: Iterable[Failure], files: Iterable[str]) -> Iterator[Failure]:
     """The same, where the files only have torch graph their callables."""
     trees = [tree for file in files if (tree := tree_of(file)) is not None]
-    calls = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    calls = [n for tree in trees for n in every(tree) if isinstance(n, ast.Call)]
     by_torch = any(last_name(n.func) == GRAPHED for n in calls)
     if not by_torch or any(last_name(n.func) in ("replay", "graph") for n in calls):
         yield from found

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, elements_of, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, elements_of, every, last_name, tree_of
 from paramgraph_kit.trace.model import Failure
 
 _MENDABLE = ("stale-input", "output-alias", "parameter-rebound")
@@ -41,13 +41,13 @@ def _with(failure: Failure) -> Failure:
 
 def _is_given(tree: ast.Module, path: str, line: int) -> bool:
     """Whether the line gives it another tensor now."""
-    assigns = (n for n in ast.walk(tree) if isinstance(n, ast.Assign) and n.lineno == line)
+    assigns = (n for n in every(tree) if isinstance(n, ast.Assign) and n.lineno == line)
     return any(ast.unparse(part) == path for n in assigns for t in n.targets for part in elements_of(t))
 
 
 def _handed_out(tree: ast.Module, path: str, line: int) -> Iterator[tuple[int, str]]:
     """The statements that return it, yield it or add it to a container, each with a copy in its place."""
-    blocks = [n for n in ast.walk(tree) if isinstance(n, (ast.With, ast.AsyncWith)) and _captures(n)]
+    blocks = [n for n in every(tree) if isinstance(n, (ast.With, ast.AsyncWith)) and _captures(n)]
     captured = {id(inner) for n in blocks for inner in ast.walk(n)}
     for function in _scopes(tree, path, line):
         for statement in (n for n in ast.walk(function) if isinstance(n, (ast.Return, ast.Expr))):
@@ -90,7 +90,7 @@ class _Copied(ast.NodeTransformer):
 
 def _scopes(tree: ast.Module, path: str, line: int) -> Iterator[ast.AST]:
     """Where such a path means the same: the methods of a class, or one function."""
-    around = [n for n in ast.walk(tree) if isinstance(n, (ast.ClassDef, *FUNCTIONS[:2])) and _has(n, line)]
+    around = [n for n in every(tree) if isinstance(n, (ast.ClassDef, *FUNCTIONS[:2])) and _has(n, line)]
     kinds = [n for n in around if isinstance(n, ast.ClassDef)]
     if path.startswith("self.") and kinds:
         methods = (n for n in kinds[-1].body if isinstance(n, FUNCTIONS[:2]) and n.name not in MAKERS)
@@ -101,7 +101,7 @@ def _scopes(tree: ast.Module, path: str, line: int) -> Iterator[ast.AST]:
 
 def _is_written_by(tree: ast.Module, name: str) -> bool:
     """Whether lines write to what a method or a property gives back: ``r.state.zero_()``, ``r.state()[0] = x``."""
-    for node in ast.walk(tree):
+    for node in every(tree):
         of: ast.expr | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
             of = node.func.value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes as no_modes
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import every, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.array_lines import ArrayLines, arrays_in, lies
 from paramgraph_kit.doctor.observe.held import results_in
@@ -285,7 +285,7 @@ def with_name(words: str, *streams: str) -> str:
 def current_at(place: Place) -> str:
     """The stream that is current, as the file of a line calls what has the streams: ``pgk.cuda.current_stream()``."""
     tree = tree_of(place.user[0].co_filename) if place.user is not None else None
-    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute)] if tree is not None else []
+    nodes = [n for n in every(tree) if isinstance(n, ast.Attribute)] if tree is not None else []
     owners = (ast.unparse(n.value) for name in _OF_STREAMS for n in nodes if n.attr == name)
     plain = (each for each in owners if all(part.isidentifier() for part in each.split(".")))
     return f"{next(plain, 'torch.cuda')}.current_stream()"

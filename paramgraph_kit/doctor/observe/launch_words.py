@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, children, every, last_name, tree_of
 from paramgraph_kit.doctor.observe.own_managers import captures
 from paramgraph_kit.doctor.observe.own_tables import wider
 from paramgraph_kit.driver.files import display_name
@@ -32,7 +32,7 @@ def _as_launched(failure: Failure, tree: ast.Module) -> Failure:
     before, mark, after = failure.fix.partition(_AFTER)
     if not mark or failure.frame is None:
         return failure
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    parents = {child: node for node in every(tree) for child in children(node)}
     found = [n for n in parents if isinstance(n, ast.stmt) and n.lineno == failure.frame.line]
     if len(found) == 1:
         after = _behind(failure.code, found[0], after, parents) or _let_go(found[0], after, parents) or after

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 
 CAPTURES = ("graph", "capture")
 _BLOCKS = ("body", "orelse", "finalbody")
+_NOTHING = ast.Module([], [])  # of a file that nobody can read
 
 
 def captured_in(code: CodeType) -> list[list[ast.stmt]]:
     """The blocks of a function that a capture holds, in their order."""
     nodes = [*nodes_of(code)]
-    managers = managers_in(tree_of(code.co_filename) or ast.Module([], []))
+    managers = managers_in(tree_of(code.co_filename) or _NOTHING)
     found = [n.body for n in nodes if isinstance(n, ast.With) and any(captures(item, managers) for item in n.items)]
     if not is_manager(code):
         blocks = [block for n in nodes for name in _BLOCKS if isinstance(block := getattr(n, name, None), list)]
@@ -27,8 +29,7 @@ def captured_in(code: CodeType) -> list[list[ast.stmt]]:
 def is_manager(code: CodeType) -> bool:
     """Whether a function is one of a context manager of the user's own."""
     return code.co_name == "__enter__" or bool(
-        code.co_flags & inspect.CO_GENERATOR
-        and code.co_name in managers_in(tree_of(code.co_filename) or ast.Module([], []))
+        code.co_flags & inspect.CO_GENERATOR and code.co_name in managers_in(tree_of(code.co_filename) or _NOTHING)
     )
 
 
@@ -53,7 +54,8 @@ def captures(item: ast.withitem, managers: Collection[str] = ()) -> bool:
     return isinstance(call, ast.Call) and (last_name(call.func) in CAPTURES or last_name(call.func) in managers)
 
 
-def managers_in(tree: ast.Module) -> dict[str, str | int]:
+@lru_cache(64)  # each look at a file's captures asks
+def managers_in(tree: ast.Module) -> Mapping[str, str | int]:
     """A file's own context managers that capture: the attribute which has the graph, or the argument that is it."""
     found: dict[str, str | int] = {}
     for node in tree.body:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import every, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.captured_values import Names, Use
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.one_graph import OneGraph
@@ -64,7 +64,7 @@ def _filled(body: list[ast.stmt], line: int | None) -> Iterator[ast.expr]:
 
 def _read_by_number(tree: ast.Module) -> Iterator[ast.expr]:
     """What is read by an index that moves, or beside other lists."""
-    for node in ast.walk(tree):
+    for node in every(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             if not isinstance(node.slice, (ast.Slice, ast.Constant, ast.UnaryOp, ast.Tuple)):
                 yield node.value

@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     FUNCTIONS,
     LOOPS,
     elements_of,
+    every,
     here,
     last_line,
     last_name,
@@ -271,7 +272,7 @@ def callers_in(file: str, function: Any) -> set[str]:
 @lru_cache(maxsize=64)
 def _called_by(tree: ast.Module) -> dict[str, set[str]]:
     """Names of what each function of a file calls; the same file is asked for each function and scope."""
-    bodies = [n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS)]
+    bodies = [n for n in every(tree) if isinstance(n, _FUNCTIONS)]
     return {b.name: {last_name(n.func) for n in ast.walk(b) if isinstance(n, ast.Call)} for b in bodies}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection
+from operator import is_
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ def with_one_less(value: Any, size: int, stays: Collection[int]) -> Any:
 
     >>> with_one_less((torch.ones(4, 2), [1, 2, 3, 4], 4, "four", True), 4, ())[1:]
     ([1, 2, 3], 3, 'four', True)
+    >>> with_one_less(batch := [[5.0], {"of": "four"}], 4, ()) is batch
+    True
     """
     return _less(value, size, stays, _MOST_WITHIN)
 
@@ -43,15 +46,21 @@ def _less(value: Any, size: int, stays: Collection[int], within: int) -> Any:
     def less(each: Any) -> Any:
         return _less(each, size, stays, within - 1)
 
-    if kind is list or kind is tuple:
-        return kind(less(each) for each in (value[:-1] if len(value) == size and len(value) > 1 else value))
     if kind is dict:
-        return {key: less(each) for key, each in value.items()}
-    if issubclass(kind, tuple) and hasattr(kind, "_make"):
-        return kind._make(less(each) for each in value)
+        parts = [less(each) for each in value.values()]
+        return value if _are_same(parts, value.values()) else dict(zip(value, parts, strict=True))
+    is_named = issubclass(kind, tuple) and hasattr(kind, "_make")
+    if kind is list or kind is tuple or is_named:
+        parts = [less(each) for each in (value[:-1] if len(value) == size > 1 and not is_named else value)]
+        return value if _are_same(parts, value) else kind._make(parts) if is_named else kind(parts)
     if kind.__module__ == "numpy" and hasattr(value, "ndim") and value.ndim:
         return value[:-1] if len(value) == size and len(value) > 1 else value
     return _with_fields(value, less) if hasattr(kind, "__dataclass_fields__") else value
+
+
+def _are_same(parts: list[Any], known: Collection[Any]) -> bool:
+    """Whether nothing of a container is another, so that no call with it says more."""
+    return len(parts) == len(known) and all(map(is_, parts, known))
 
 
 def _with_fields(value: Any, less: Callable[[Any], Any]) -> Any:

@@ -49,7 +49,8 @@ def problems(
 def _within(call: Call, base: Call, asked: Lines, codes: list[CodeType]) -> Callable[[Frame | None], bool]:
     """Whether a line is one that ``asked`` lines have let run in ``call``, or one of what only it has called there."""
     ran = base.ran()
-    inner = {(f.file, f.function) for step in call.steps for f in _called_there(step.place, asked, ran)}
+    places = {id(step.place): step.place for step in call.steps}.values()  # thousands of steps have a few
+    inner = {(f.file, f.function) for place in places for f in _called_there(place, asked, ran)}
 
     def within(frame: Frame | None) -> bool:
         if frame is None:

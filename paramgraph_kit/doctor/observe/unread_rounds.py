@@ -10,7 +10,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, every, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.loop_elements import rounds_of
 from paramgraph_kit.doctor.observe.names_read import tells
@@ -34,8 +34,8 @@ def given_one_of_each(region: Region) -> Iterator[Failure]:
     calls = [n for s in region.body for n in ast.walk(s) if isinstance(n, ast.Call)]
     if tree is None or not any(map(_is_fixed, (each for call in calls for _, each in _arguments(call, tree)))):
         return
-    replays = {"replay", *(n.name for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2]) and _calls(n, {"replay"}))}
-    for loop in (n for n in ast.walk(tree) if isinstance(n, ast.For) and _calls(n, replays)):
+    replays = {"replay", *(n.name for n in every(tree) if isinstance(n, FUNCTIONS[:2]) and _calls(n, {"replay"}))}
+    for loop in (n for n in every(tree) if isinstance(n, ast.For) and _calls(n, replays)):
         if _captures(loop, region):
             continue
         read = _read_in(loop.body)
@@ -67,7 +67,7 @@ def _listed(values: Iterable[str]) -> str:
 
 def _arguments(call: ast.Call, tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     """What a call hands over, with the names that the function of the file has for it, if it is one of those."""
-    found = [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2]) and n.name == last_name(call.func)]
+    found = [n for n in every(tree) if isinstance(n, FUNCTIONS[:2]) and n.name == last_name(call.func)]
     own = [each.arg for each in found[0].args.args] if len(found) == 1 else []
     own = own[1:] if own[:1] == ["self"] else own
     plain = not any(isinstance(each, ast.Starred) for each in call.args)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from paramgraph_kit.doctor.explain.syntax import every, walk
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, assigned, names_in, path_of
 from paramgraph_kit.rewrite.source.more_of_a_net import asks_otherwise, brings_more
 from paramgraph_kit.rewrite.source.place import called, fresh
@@ -23,10 +25,15 @@ _MOMENTUM = 2  # the place of SGD's momentum among its arguments
 
 def gradients_begin_later(sources: Iterable[Source]) -> bool:
     """Whether a branch of any function brings more of a net into a loss or a module, or lets more of it train."""
-    sources = list(sources)
-    functions = [n for source in sources for n in ast.walk(source.tree) if isinstance(n, Function)]
-    return any(brings_more(f, n) for f in functions for n in ast.walk(f) if isinstance(n, ast.If)) or any(
-        _lets_train(source, n) for source in sources for n in ast.walk(source.tree)
+    return any(_begin_later_in(source.tree) for source in sources)
+
+
+@lru_cache(64)  # each way of rewriting asks
+def _begin_later_in(tree: ast.Module) -> bool:
+    functions = [n for n in every(tree) if isinstance(n, Function)]
+    source = Source("", tree)  # for what is around a node alone
+    return any(brings_more(f, n) for f in functions for n in walk(f) if isinstance(n, ast.If)) or any(
+        _lets_train(source, n) for n in every(tree)
     )
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
+from paramgraph_kit.doctor.explain.syntax import every as nodes_in
 from paramgraph_kit.rewrite.source.edits import Function, Source, within
 from paramgraph_kit.rewrite.source.place import called
 
@@ -19,7 +21,12 @@ _TAKEN, _BACK, _STEP = "taken", "backward", "step"
 
 def takes_gradients_at_times(sources: Iterable[Source]) -> bool:
     """Whether lines give gradients None ahead of a step in some calls, and leave them in others."""
-    taking, named = _taking(list(sources))
+    return _at_times(tuple(source.tree for source in sources))
+
+
+@lru_cache(64)  # each way of rewriting asks
+def _at_times(trees: tuple[ast.Module, ...]) -> bool:
+    taking, named = _taking(trees)
     if not any(taking.values()):
         return False
     does = {name: _does(name, named, _DEEP) for name in named}
@@ -28,12 +35,14 @@ def takes_gradients_at_times(sources: Iterable[Source]) -> bool:
 
 def taken_in(sources: Iterable[Source], function: Function) -> list[ast.AST]:
     """Lines of a function that give gradients None in some calls, or call helpers that do."""
-    return _taking(list(sources))[0].get(id(function), [])
+    return [*_taking(tuple(source.tree for source in sources))[0].get(id(function), ())]
 
 
-def _taking(sources: list[Source]) -> tuple[dict[int, list[ast.AST]], dict[str, list[_Placed]]]:
+@lru_cache(64)
+def _taking(trees: tuple[ast.Module, ...]) -> tuple[dict[int, list[ast.AST]], dict[str, list[_Placed]]]:
     """By function the lines that do that at times, or call such helpers; all functions by name."""
-    functions = [(source, n) for source in sources for n in ast.walk(source.tree) if isinstance(n, Function)]
+    placed = [(Source("", tree), tree) for tree in trees]  # for what is around a node alone
+    functions = [(source, n) for source, tree in placed for n in nodes_in(tree) if isinstance(n, Function)]
     named: dict[str, list[_Placed]] = {}
     for source, function in functions:
         named.setdefault(function.name, []).append((source, function))
