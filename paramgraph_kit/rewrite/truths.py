@@ -24,14 +24,14 @@ def truth_of(prover: Prover, watched: Form = nullcontext, *, makes_one: bool = F
     """What runs of a rewritten function are compared with; it may make optimizers itself."""
     found = optimizers.found_in(prover.state)
     ways = [(rate, fuse) for fuse in (False, True) for rate in (False, True)]
-    forms = [partial(_in_form, found, rate=rate, fuse=fuse) for rate, fuse in ways]
+    forms = [partial(_in_form, found, watched, rate=rate, fuse=fuse) for rate, fuse in ways]
     return Truth(prover, forms=forms if found or makes_one else (), watched=watched)
 
 
 @contextmanager
-def _in_form(found: Sequence[dict[str, Any]], *, rate: bool, fuse: bool) -> Iterator[None]:
-    there = device()
-    with optimizers.made_so(there, rate=rate, fuse=fuse), optimizers.prepared(found, there, rate=rate, fuse=fuse):
+def _in_form(found: Sequence[dict[str, Any]], watched: Form, *, rate: bool, fuse: bool) -> Iterator[None]:
+    there, form = device(), {"rate": rate, "fuse": fuse}
+    with optimizers.made_so(there, **form), optimizers.prepared(found, there, **form), watched():  # a rate is a tensor
         yield
 
 

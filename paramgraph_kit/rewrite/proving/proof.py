@@ -407,7 +407,7 @@ class Truth:
     Args:
         around: what comes before and after each step, where the function is no whole one without.
         forms: contexts in which its optimizers have these, of which each rounds in its own way.
-        watched: a context for the first run alone: a hook on each call takes a third of the time of all.
+        watched: a context for the first run: with a hook on each call all of them would take a fifth longer.
     """
 
     def __init__(
