@@ -62,6 +62,7 @@ class Ahead(Lending):
         self.unsafe: dict[int, str] = {}  # by failure: why a rewrite where it stands was taken back
         self.elsewhere: set[int] = set()  # those of which its move behind the launch has not been tried yet
         self.feeds = True  # work may be moved before the launch
+        self.calls_stay = False  # what calls helpers that tell computes, too: only what tells there is put off
         self.defers = True  # and, from wherever it is done, behind it
         self.sharing = False  # there is something of that
         self.watch: clocks.Stopwatch | None = None

@@ -307,7 +307,9 @@ class Behind(Ahead):
         left = [self.ended.left] if self.ended is not None and self.ended.left is not None else []
         moved = {node for each in (*chosen, *left) for node in ast.walk(each)}
         # What moved lines call is done behind the launch already, when nobody goes through the list any more.
-        behind = later.reached(self.sources.values(), {called(node) for node in moved if isinstance(node, ast.Call)})
+        own = self._definition()
+        called_there = {called(node) for node in moved if isinstance(node, ast.Call)}
+        behind = later.reached(self.sources.values(), called_there, own[1] if own is not None else None)
         behind |= {code.co_name for code in self.ran if self.comes_only_to(chosen, code)}
         failures = [f for f in failures if f.frame is not None and f.frame.function.rpartition(".")[2] not in behind]
         at = {id(f): place[1] for f in failures if f.code in later.CODES and (place := self.place(f))}
@@ -359,6 +361,8 @@ class Behind(Ahead):
             if top is not None and not (in_place and edits_for(self._place_of(*place, failure))):
                 yield top
                 yield from self._beside(source, function, top)
+            return
+        if self.calls_stay:
             return
         for node in moving.body_of(function):  # a call of the function in which it happens
             if isinstance(node, (ast.Expr, ast.If)) and self._calls(node, failure):

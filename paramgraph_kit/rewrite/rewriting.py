@@ -180,6 +180,9 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         lambda: attempt.leading(failures),
         lambda: attempt.reading_late(failures),
         attempt.sharing_what_is_drawn,
+        attempt.drawing,
+        lambda: attempt.telling_in_helpers(failures),
+        lambda: drawn.telling_in_helpers(failures) if (drawn := attempt.drawing()) is not None else None,
         lambda: attempt.foreseeing(failures),
         lambda: attempt.shortened(failures),
     ]

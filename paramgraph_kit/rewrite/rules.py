@@ -56,6 +56,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     scattered,
     segments,
     shapes,
+    stacked,
     widened,
 )
 from paramgraph_kit.rewrite.expressions.state import (
@@ -233,6 +234,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         listed.keep_the_mask_of_pairs,
         scalars.take_a_tensor,
         number_only.write_it_out,
+        stacked.assign_together_by_where,
     ),
     "tensor-bound": (
         scattered.put_in_order,
@@ -253,6 +255,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         shapes.assign_by_where,
         shapes.assign_each_by_where,
         all_ahead.assign_all_by_where,
+        stacked.assign_together_by_where,
         shapes.put_by_index,
     ),
     "hidden-size": (counts.count_those_kept, shapes.count_by_scatter),

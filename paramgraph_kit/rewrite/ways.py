@@ -18,7 +18,7 @@ from paramgraph_kit.rewrite.begun_numbers import begin_in_tensors
 from paramgraph_kit.rewrite.caches import brought, placed
 from paramgraph_kit.rewrite.counting import advance, optimizers, outside
 from paramgraph_kit.rewrite.counting.counted import Counter
-from paramgraph_kit.rewrite.fetching import Fetching
+from paramgraph_kit.rewrite.drawing import Drawing
 from paramgraph_kit.rewrite.loops import searched
 from paramgraph_kit.rewrite.loops.asks import in_loop
 from paramgraph_kit.rewrite.loops.ending import ending
@@ -38,7 +38,7 @@ READS = frozenset(("sync-item", "copy-to-cpu", "data-dependent-branch"))
 ENDS = frozenset(("sync-item", "data-dependent-branch", "compare-on-cpu"))
 
 
-class Ways(Fetching):
+class Ways(Drawing):
     """One function with what was found in it, and other ways of rewriting that."""
 
     def _other(self) -> Ways:
@@ -47,6 +47,7 @@ class Ways(Fetching):
         other.knows(self)
         other.steps, other.kept, other.foresees = self.steps, self.kept, self.foresees
         other.fetches, other.leads, other.in_methods = self.fetches, self.leads, self.in_methods
+        other.draws, other.calls_stay = self.draws, self.calls_stay
         other.sources = self.sources  # what is kept in tensors has edits of these
         other.shown = self.shown
         return other
@@ -187,6 +188,39 @@ class Ways(Fetching):
         other = self._other()
         other.shares = True
         return other if self.sharing else None
+
+    def drawing(self) -> Ways | None:
+        """The same with all that the host draws in what a step calls drawn before the launch; None without any."""
+        other = self._other()
+        other.draws = True
+        return other if self.draws_within() else None
+
+    def telling_in_helpers(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same where helpers that a step's statements are both compute and tell: these tell behind the launch.
+
+        From the first branch on that the host decides, or a last line that returns what is told, all goes there.
+        """
+        other, at = self._other(), self._definition()
+        other.calls_stay = True
+        order = list(moving.body_of(at[1])) if at is not None else []
+        calls = [n for n in order if isinstance(n, ast.Expr) and any(other._calls(n, f) for f in failures)]
+        if at is None or not calls:
+            return None
+        decided = [n for f in failures if f.code == "branch-frozen" and (n := self._index(*at, f)) >= 0]
+        last = len(order) - 1
+        ends = isinstance(order[last], ast.Return) and not names_in(order[last]) & self.tensors.keys()
+        other.cut = min([*decided, *([last] if ends else [])], default=-1)
+        counts = [
+            order[n] for f in failures if f.code == "host-counter" and 0 <= (n := self._index(*at, f)) < other.cut
+        ]
+        other.put_off = [n for n in counts if isinstance(n, ast.AugAssign) and not self._is_read(n, order[: other.cut])]
+        return other if other.cut < 0 or (other.cut > 0 and other._tail(*at) is not None) else None
+
+    @staticmethod
+    def _is_read(count: ast.AugAssign, order: Sequence[ast.stmt]) -> bool:
+        """Whether other statements read what one counts, as far as their text tells."""
+        every = (part for node in order if node is not count for part in ast.walk(node))
+        return any(isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) == path_of(count.target) for n in every)
 
     def foreseeing(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with what loops ask the host for, round by round, found before the launch; None without any."""

@@ -145,9 +145,12 @@ def ran_in(source: Source, codes: Iterable[CodeType], entry: str = "") -> list[a
     return [part for node in ran for part in node.body]
 
 
-def reached(sources: Iterable[Source], names: Iterable[str]) -> set[str]:
-    """Some names, with those of all that the user's functions of these names call, and so on."""
-    every = [node for source in sources for node in source.parents if isinstance(node, Function)]
+def reached(sources: Iterable[Source], names: Iterable[str], but: ast.AST | None = None) -> set[str]:
+    """Some names, with those of all that the user's functions of these names call, and so on.
+
+    ``but``: a function that none of them calls: ``opt.step()`` is no call of the step that it stands in.
+    """
+    every = [node for source in sources for node in source.parents if isinstance(node, Function) and node is not but]
     calls: dict[str, set[str]] = {}
     for node in every:
         calls.setdefault(node.name, set()).update(called(part) for part in ast.walk(node) if isinstance(part, ast.Call))

@@ -72,7 +72,10 @@ def _differs(kind: type, new: ast.ClassDef, source: Source, tree: ast.Module, sp
     """How an object that new lines make differs, of the arguments of some call; None where none can be made."""
     state, names = RandomState(), {**space, "__name__": kind.__module__}
     known = set(map(ast.dump, source.tree.body))
-    hoisted = [n for n in tree.body if isinstance(n, ast.Assign) and ast.dump(n) not in known]
+    named = {node.name for node in source.tree.body if isinstance(node, (ast.ClassDef, Function))}
+    new_ones = [n for n in tree.body if isinstance(n, (ast.ClassDef, Function)) and n.name not in named]
+    hoisted: list[ast.stmt] = [n for n in tree.body if isinstance(n, ast.Assign) and ast.dump(n) not in known]
+    hoisted = [n for n in tree.body if n in hoisted or n in new_ones]
     for call in _calls(source.tree, kind):
         try:
             with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():

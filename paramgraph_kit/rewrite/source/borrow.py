@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -57,6 +58,12 @@ def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from codes_in(constant)
 
 
+def _made_by(line: str) -> str:
+    """The name that a line for a module gives something: a variable, a class or a function."""
+    kind, _, rest = line.partition(" ")
+    return re.split(r"\W", rest, maxsplit=1)[0] if kind in ("class", "def") else line.partition(" = ")[0]
+
+
 @contextmanager
 def borrowed(
     functions: Iterable[types.FunctionType], files: dict[str, types.CodeType], made_before: dict[str, list[str]]
@@ -76,7 +83,7 @@ def borrowed(
             if file not in files:
                 continue
             for line in made_before.get(file, ()):
-                name = line.partition(" = ")[0]
+                name = _made_by(line)
                 if not any(space is function.__globals__ and name == known for space, known, _ in names):
                     names.append((function.__globals__, name, function.__globals__.get(name, names)))
                     exec(line, function.__globals__)

@@ -266,7 +266,7 @@ def _by_where(place: Place, to: ast.Subscript, given: ast.expr, added: ast.AugAs
         value = value.replace(place.text(each), f"{place.source.bracketed(each.value)}[:, {rest}]")
     if added is not None and not (value := combined(added, text, value)):
         return ""
-    return f"{text}.copy_(torch.where({_spread(place, to.slice, target)}, {value}, {text}))"
+    return f"{text}.copy_(torch.where({spread(place, to.slice, target)}, {value}, {text}))"
 
 
 def _column_by_where(place: Place, to: ast.Subscript, node: ast.Assign | ast.AugAssign) -> str:
@@ -295,11 +295,11 @@ def _put(place: Place, mask: ast.expr, given: ast.expr, picked: list[ast.Subscri
     """What is put where a mask is, of all; with ones elsewhere where their gradient would be no number."""
     if not (place.trains and is_singular(given, {*picked})):
         return _whole(place, given, picked)
-    parts = {each: f"{_spread(place, mask, each.value)}, {place.text(each.value)}" for each in picked}
+    parts = {each: f"{spread(place, mask, each.value)}, {place.text(each.value)}" for each in picked}
     return renamed(place.text(given), {place.text(each): f"torch.where({part}, 1)" for each, part in parts.items()})
 
 
-def _spread(place: Place, mask: ast.expr, target: ast.expr) -> str:
+def spread(place: Place, mask: ast.expr, target: ast.expr) -> str:
     """A mask with as many dimensions as what it is one of: of fewer they would be taken for the last ones."""
     one, all_of = _form_anywhere(place, mask), _form_anywhere(place, target)
     more = len(all_of.shape) - len(one.shape) if one is not None and all_of is not None else 0
