@@ -33,7 +33,7 @@ from paramgraph_kit.trace.model import Failure
 
 _DRAWS = frozenset(f"torch.{name}" for name in sizes.DRAWN if name != "normal")
 SHUFFLES = ("random.shuffle", "np.random.shuffle", "numpy.random.shuffle")
-_ONE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
+_ONE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return)
 KEEPER = """\
 class {Drawn}:  # what the host draws within a step, in the order in which it asks
     def __init__(self, *draws):
@@ -128,7 +128,7 @@ class Drawing(Fetching):
             return kept[-1]
 
         more = [source.before(node, [f"{WATCH}(0, {_IN if n else _BEGIN!r})"], rank=1) for n, node in enumerate(inside)]
-        more += [source.after(node, [f"{WATCH}(0, {_OUT!r})"]) for node in inside]
+        more += [source.after(node, [f"{WATCH}(0, {_OUT!r})"]) for node in inside if not isinstance(node, ast.Return)]
         nodes = [call.args[0] if path_of(call.func) in SHUFFLES else call for call in found]
         self._watched_values(source, nodes, make, more)
         first = seen[0] if len(seen) >= STEPS else []

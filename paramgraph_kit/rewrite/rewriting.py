@@ -130,6 +130,13 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         return made_so
     if not first.complete and known.is_late():
         return first
+    little: list[tuple[int, Rewriting]] = []  # with how much is in the graph
+    drawn = attempt.drawing() if not first.complete else None
+    for other in (drawn, drawn.telling_in_helpers(failures)) if drawn is not None else ():
+        if other is not None and not known.is_late() and (made := one(other)).complete:
+            if is_mostly_inside(other.prover):
+                return made
+            little.append((other.prover.operations[0], made))
     if back is not None and back.diff and len(back.left) < len(first.left):
         return for_each_number(
             attempt, without_gradients(truth), back
@@ -151,7 +158,6 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         both = [lambda: attempt.advancing(failures), lambda: attempt.advancing_in_place(failures)]
         both.append(lambda: attempt.reading_together(failures))
         return with_more(moved, first, one, [*both, attempt.in_place_first], known.is_late)
-    little: list[tuple[int, Rewriting]] = []  # with how much is in the graph
     if known.is_late():
         return first
     if (other := attempt.fetching(failures)) is not None:
@@ -180,9 +186,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         lambda: attempt.leading(failures),
         lambda: attempt.reading_late(failures),
         attempt.sharing_what_is_drawn,
-        attempt.drawing,
         lambda: attempt.telling_in_helpers(failures),
-        lambda: drawn.telling_in_helpers(failures) if (drawn := attempt.drawing()) is not None else None,
         lambda: attempt.foreseeing(failures),
         lambda: attempt.shortened(failures),
     ]

@@ -10,7 +10,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.drawing import KEEPER, ORDER
-from tests.integration.rewritten import lines_of, rewritten, run
+from tests.integration.rewritten import launched, lines_of, rewritten, run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -143,10 +143,10 @@ def test_what_is_drawn_on_the_device_there_is_none(tmp_path: Path) -> None:
 def test_draws_that_come_at_times_alone_are_not_drawn_ahead(tmp_path: Path) -> None:
     """GIVEN a helper that draws where the host's own numbers decide so
     WHEN a fix is asked for
-    THEN nothing is drawn ahead that a step may not ask for
+    THEN no draws of two calls are drawn ahead, and what is launched has eager's numbers
     """
     at_times = CRITIC.replace("    train_critic(real)\n", "    if random.random() < 0.5:\n        train_critic(real)\n")
-    assert "drawn.again()" not in rewritten(at_times, tmp_path).diff
+    assert "with drawn.since(2):" not in launched(at_times, tmp_path).diff
 
 
 @pytest.mark.sweep

@@ -68,14 +68,18 @@ def noted(call: Call, codes: Iterable[CodeType], calls: int) -> str:
     text = f"it draws random numbers on the CPU; its operations were the same in {calls} calls"
     if not any(f.code in _COPIED for f in call.found):
         return text
-    drawn = [
-        frame_at(code, n.lineno) for code in codes for n in nodes_of(code) if isinstance(n, ast.expr) and _draws(n)
-    ]
-    where = f" at {drawn[0].label()}" if drawn else ""
+    every = [(code, n) for code in codes for n in nodes_of(code) if isinstance(n, ast.expr) and _draws(n)]
+    every.sort(key=lambda pair: not _is_of_a_module(pair[1]))  # `probs.sample()` may draw on the device, or not run
+    where = f" at {frame_at(every[0][0], every[0][1].lineno).label()}" if every else ""
     return (
         f"it draws random numbers on the CPU{where}; where they are copied to the device, a graph has those of its "
         "capture for ever: draw before each launch, into a tensor that stays"
     )
+
+
+def _is_of_a_module(node: ast.expr) -> bool:
+    """Whether an expression asks ``random``, or NumPy's: whose names say that the host draws."""
+    return any(isinstance(n, ast.Call) and _DRAWS.match(ast.unparse(n.func)) for n in ast.walk(node))
 
 
 def named(codes: Iterable[CodeType], problems: Collection[Failure], steps: Iterable[Step] = ()) -> list[str]:
