@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.profiling import profiled
@@ -186,7 +187,7 @@ def _call(whole: Ways, frame: types.FrameType) -> _Call | None:
     """What is called in a frame that begins, and what it is given; None where that is used up by a call."""
     # What it is given may come of a forward pass, whose backward would stay on the stream of this call.
     code = frame.f_code
-    held = {n: _let_go(each) if isinstance(each, torch.Tensor) else each for n, each in frame.f_locals.items()}
+    held = {name: _let_go(each) for name, each in frame.f_locals.items()}
     if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE):
         return None
     plain = code.co_varnames[: code.co_argcount]
@@ -207,9 +208,16 @@ def _call(whole: Ways, frame: types.FrameType) -> _Call | None:
     return _Call(function, tuple(held[name] for name in plain), kwargs, _mode()) if function is not None else None
 
 
-def _let_go(x: torch.Tensor) -> torch.Tensor:
-    """A tensor without what it was computed of."""
-    return x if x.grad_fn is None else x.detach().requires_grad_()
+def _let_go(given: Any) -> Any:
+    """A tensor without what it was computed of, also in a list, a tuple or a dictionary."""
+    parts = tree_leaves(given) if isinstance(given, (torch.Tensor, list, tuple, dict)) else []
+    if not any(isinstance(x, torch.Tensor) and x.grad_fn is not None for x in parts):
+        return given  # itself, as a function may fill it
+
+    def alone(x: Any) -> Any:
+        return x.detach().requires_grad_() if isinstance(x, torch.Tensor) and x.grad_fn is not None else x
+
+    return tree_map(alone, given)
 
 
 def _mode() -> Callable[[], AbstractContextManager[Any]]:

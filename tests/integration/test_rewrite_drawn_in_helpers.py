@@ -10,6 +10,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.drawing import KEEPER, ORDER
+from paramgraph_kit.rewrite.round_within import _let_go
 from tests.integration.rewritten import launched, lines_of, rewritten, run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -223,3 +224,15 @@ def test_what_a_step_draws_comes_in_its_order() -> None:
     assert all(map(torch.equal, seen, expected))
     with pytest.raises(RuntimeError, match="invalid for input of size 2"), drawn.since(0):
         drawn(torch.rand, 4)
+
+
+def test_what_a_helper_was_given_in_a_list_keeps_no_graph() -> None:
+    """GIVEN losses in a list, which a helper that trains is given, and a list of what has no graph
+    WHEN they are kept for a trial of that helper
+    THEN nothing of the first forward pass lives on, and what has none is the list itself
+    """
+    weight = torch.ones(2, requires_grad=True)
+    losses, plain = [weight.sum(), {"a": (weight * 2)}], [torch.ones(1), 3]
+    kept = _let_go(losses)
+    assert kept[0].grad_fn is None and kept[1]["a"].grad_fn is None and kept[0].requires_grad
+    assert _let_go(plain) is plain
