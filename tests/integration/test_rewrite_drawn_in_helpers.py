@@ -232,7 +232,8 @@ def test_what_a_helper_was_given_in_a_list_keeps_no_graph() -> None:
     THEN nothing of the first forward pass lives on, and what has none is the list itself
     """
     weight = torch.ones(2, requires_grad=True)
-    losses, plain = [weight.sum(), {"a": (weight * 2)}], [torch.ones(1), 3]
+    losses, plain = [weight.sum(), {"a": weight * 2}], [torch.ones(1), 3]
     kept = _let_go(losses)
-    assert kept[0].grad_fn is None and kept[1]["a"].grad_fn is None and kept[0].requires_grad
+    assert [kept[0].grad_fn, kept[1]["a"].grad_fn] == [None, None]
+    assert kept[0].requires_grad
     assert _let_go(plain) is plain
