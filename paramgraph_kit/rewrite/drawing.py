@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.observe.chance import DRAWN
 from paramgraph_kit.rewrite.around.feeding import WATCH, Feed
 from paramgraph_kit.rewrite.around.watched import Values
@@ -77,7 +78,7 @@ class Drawing(Fetching):
     def draws_within(self) -> bool:
         """Whether the host draws in what a step runs, in a way that may be done before its launch."""
         at = self._definition()
-        return at is not None and any(True for _ in self._draws(*at))
+        return at is not None and not cell.is_made_of(at[0].file) and any(True for _ in self._draws(*at))
 
     def _opening(self, failures: Sequence[Failure]) -> list[ast.stmt]:
         return [] if self.draws else super()._opening(failures)  # what draws ahead has its own order
