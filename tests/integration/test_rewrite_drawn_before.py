@@ -36,7 +36,11 @@ WAYS = {
         "torch.bernoulli(p).bool()",
         "torch.bernoulli(torch.full((4, 6), 0.4)).bool()",
     ),
-    "of sizes": ("n = len(y)", "(torch.rand(n, y.size(1)) < 0.4).bool()", "(torch.rand(4, 6) < 0.4).bool()"),
+    "of sizes": (  # with an option, as draws without one are written into the diff
+        "n = len(y)",
+        "(torch.rand(n, y.size(1), dtype=torch.float32) < 0.4).bool()",
+        "(torch.rand(4, 6, dtype=torch.float32) < 0.4).bool()",
+    ),
 }
 
 
