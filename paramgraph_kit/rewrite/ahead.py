@@ -40,6 +40,7 @@ from paramgraph_kit.rewrite.source.edits import (
 from paramgraph_kit.rewrite.source.given_back import GivenBack
 from paramgraph_kit.rewrite.source.place import Place, called, value_of
 from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner_of, settings_of
+from paramgraph_kit.rewrite.source.unchanging import deciders
 from paramgraph_kit.trace.model import Failure
 
 Fed = tuple[ast.stmt, ast.expr, Values]
@@ -148,7 +149,7 @@ class Ahead(Lending):
         rest = [*self._staying(function, head, decided), *function.body[last + 1 :]]
         head = [node for node in head if node not in rest]
         made = moving.stored(head) & locals_of(function)
-        if any(names_in(node) & made for node in rest) or not rest:
+        if any(names_in(node) & made for node in rest) or not self._launches(function, rest):
             return []
         for node in head:
             if optimizers.rebinds(node):
@@ -158,6 +159,12 @@ class Ahead(Lending):
             if node not in decided and not hosts.is_of_host(node, test, arguments):
                 return []
         return head
+
+    def _launches(self, function: Function, rest: Sequence[ast.stmt]) -> bool:
+        """Whether a launch has something to do of what is not done before it, nor behind it."""
+        behind = list(moving.body_of(function))[self.cut :] if self.cut >= 0 else []
+        inside = (part for node in rest if node not in behind for part in ast.walk(node))
+        return any(isinstance(part, (ast.Call, ast.BinOp, ast.AugAssign)) for part in inside)
 
     def _staying(self, function: Function, head: Sequence[ast.stmt], decided: set[ast.stmt]) -> list[ast.stmt]:
         """What a launch may do behind the host's decisions before which it stands, as neither writes what both read."""
@@ -291,8 +298,8 @@ class Ahead(Lending):
         modules = self._modules_called(function)
 
         def feed(some: Sequence[Fed]) -> feeding.Feed | None:
-            fetched = self.fetched
-            made = feeding.feed(source, function, some, self.device, host, choose, others, head, fetched, modules)
+            known = others, head, self.fetched, modules, partial(self._is_steady, source)
+            made = feeding.feed(source, function, some, self.device, host, choose, *known)
             counted = self.kept.counters if self.kept is not None else []  # tensors by now, which the graph reads
             parts_of = [part for each in made.moved for part in ast.walk(each)] if made is not None else []
             return made if not any(one.is_at(part) for part in parts_of for one in counted) else None
@@ -313,6 +320,11 @@ class Ahead(Lending):
         brought = any(makers.is_call_of(node, copying) for _, node, _ in fed)
         handled += [f for helper, f in there.items() if brought and getattr(helper, "name", "") in copying]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
+
+    def _is_steady(self, source: Source, node: ast.Assign) -> bool:
+        """Whether the host finds the same number in each call: ``decay = math.exp(-self.gamma * self.dt)``."""
+        place = self._place_of(source, node, hosts.KEPT)
+        return all(isinstance(each, ast.Name) for each in node.targets) and deciders(place, node.value) is not None
 
     def _given_numbers(
         self,

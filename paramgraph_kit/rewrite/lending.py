@@ -329,8 +329,8 @@ class Lending:
         return None
 
     def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
-        seen = self.tensors, self.space, self._value, self.filled
-        test = hosts.host_test(device().type, function, *seen, self.given)
+        seen = self.tensors, self.space, self._value, self.filled, self.given, self.sources, self.kinds_returned
+        test = hosts.host_test(device().type, function, *seen)
         found = self.kept.counters if self.kept is not None else []
         return lambda node: test(node) and not any(one.is_at(part) for part in ast.walk(node) for one in found)
 

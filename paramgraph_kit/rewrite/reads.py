@@ -251,8 +251,10 @@ def only_around(tree: ast.Module, moved: Collection[str]) -> set[str]:
 
 def _only_around(tree: ast.Module, functions: list[Function], moved: Collection[str]) -> set[str]:
     """The same, of the functions that a file has."""
-    found = [each for each in _reached(functions, moved) if each.name != "forward" and not each.name.startswith("__")]
     around = [part for each in functions if each.name in moved for part in ast.walk(each)]
+    read = {part.attr for part in around if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load)}
+    names = {*moved, *(each.name for each in functions if each.name in read and _is_property(each))}
+    found = [each for each in _reached(functions, names) if each.name != "forward" and not each.name.startswith("__")]
     lists = {path_of(each.iter) for each in around if isinstance(each, ast.For)}
     appends = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and called(n) == "append"]
     put_off = {given for n in appends if path_of(n.func).rpartition(".")[0] in lists for given in n.args}

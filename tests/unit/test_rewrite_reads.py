@@ -169,3 +169,23 @@ class Engine:
     # WHEN it is asked for what the graph keeps THEN it is the list only where it may have another length
     name = frozen(text.splitlines(keepends=True), ["after_step"], ["Engine.step"], ["last"], lists=lists)
     assert name.lstrip(".") == told
+
+
+@pytest.mark.parametrize(("also", "told"), [("", ""), (" + self.heat", "n")])
+def test_what_a_property_reads_is_kept_only_where_a_graph_asks_for_it(also: str, told: str) -> None:
+    # GIVEN a property of a count, asked ahead of the launch, and in it or not
+    text = f"""\
+class Heated:
+    @property
+    def heat(self):
+        return 0.1 * self.n
+    def before_step(self):
+        kick_in.fill_(self.heat)
+    def step(self, x):
+        return x * kick_in{also}
+    def after_step(self):
+        self.n += 1
+"""
+    # WHEN it is asked for what a graph keeps THEN it is the count only where the graph asks for it
+    ran = ["Heated.step", "Heated.heat"]
+    assert frozen(text.splitlines(keepends=True), ["before_step", "after_step"], ran, []).lstrip(".") == told

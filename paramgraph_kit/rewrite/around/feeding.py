@@ -261,11 +261,12 @@ def feed(
     head: Sequence[ast.stmt] = (),
     fetched: Fetched | None = None,
     modules: Collection[str] = (),
+    is_steady: Callable[[ast.Assign], bool] = lambda node: False,
 ) -> Feed | None:
     """Move what expressions need, and them, before the launch; None where others need it too.
 
     ``head`` are statements that go there as they are, and whose variables what goes behind the launch reads;
-    ``modules`` are paths of networks.
+    ``modules`` are paths of networks; ``is_steady`` tells what is the same in each call.
     """
     fetched = fetched or Fetched()
     order = list(moving.body_of(function))
@@ -281,13 +282,15 @@ def feed(
     if any(each in moved for each in tops.values()):
         return None  # it would be asked for what it no longer is
     parts_of = {node: parts.slice_of(source, node) or node for _, node, _ in fed}
-    again = _still_read(function, done_again(source, function, moved), [*moved, *parts_of.values()])  # they stay, too
+    twice = done_again(source, function, moved, is_steady)
+    again = _still_read(function, twice, [*moved, *parts_of.values()])  # they stay, too
     moved = [each for each in moved if each not in again]
     together = sorted((*head, *moved, *again), key=order.index)
     inside = {n for _, node, _ in fed for n in ast.walk(parts_of[node])} | {
         n for each in together for n in ast.walk(each)
     }
-    written = {path for each in moved for path in writes.written(each)} | moving.stored(moved)
+    quiet = writes.changes_nothing(source)
+    written = {path for each in moved for path in writes.written(each, quiet)} | moving.stored(moved)
     local, arguments = locals_of(function), moving.arguments_of(function)
     # What such a statement itself gives a name to is that from there on: ``x = torch.from_numpy(x).to(device)``.
     anew = {name: statement.end_lineno or 0 for statement, _, _ in fed for name in given(statement)}
@@ -313,7 +316,6 @@ def feed(
         of_arguments.update(given(each) if _data_of(source, each, ("device", "dtype")) & of_arguments else ())
     reads = [(order.index(tops[statement]), writes.paths(node)) for statement, node, _ in fed]
     reads += [(order.index(each), writes.paths(each)) for each in moved]
-    quiet = writes.changes_nothing(source)
     for each in stays:  # what is read behind it would be read before it; what is drawn in it goes there, too
         changed = {
             p for p in writes.written(each, quiet, modules, inside) if not (_keeps_its_size(each) and p in sized)

@@ -12,10 +12,22 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.driver import host_random
-from paramgraph_kit.rewrite.source import moving
-from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, Source, assigned, locals_of, path_of, within
+from paramgraph_kit.rewrite.source import moving, writes
+from paramgraph_kit.rewrite.source.edits import (
+    COMPOUND,
+    Function,
+    Source,
+    assigned,
+    locals_of,
+    path_of,
+    scope_of,
+    within,
+)
 from paramgraph_kit.rewrite.source.place import NUMBER, Form, called
+from paramgraph_kit.rewrite.source.returned_kinds import A_NUMBER
 from paramgraph_kit.trace.model import Failure
+
+Kinds = Mapping[tuple[str, str, int], Mapping[Any, str]]  # what functions return of the host's, by their scopes
 
 KEPT = Failure("scalar-frozen", "A number moves behind the launch", "a graph would keep it")
 # Methods of a generator that the program has itself: `rng.uniform(0, 1)`.
@@ -26,8 +38,16 @@ _PLAIN = (ast.Assign, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.un
           ast.Subscript)  # fmt: skip
 
 
-def done_again(source: Source, function: Function, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Those statements that the host may do twice: ``pad = 2`` and ``n, d = x.shape``, always the same for a graph."""
+def done_again(
+    source: Source,
+    function: Function,
+    statements: Sequence[ast.stmt],
+    is_steady: Callable[[ast.Assign], bool] = lambda node: False,
+) -> list[ast.stmt]:
+    """Those statements that the host may do twice: ``pad = 2`` and ``n, d = x.shape``, always the same for a graph.
+
+    ``is_steady`` tells others that are: ``decay = math.exp(-self.gamma * self.dt)`` of settings.
+    """
     arguments = set(moving.arguments_of(function)) - moving.stored(moving.body_of(function))
     stored = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     found: list[ast.stmt] = []
@@ -40,7 +60,8 @@ def done_again(source: Source, function: Function, statements: Sequence[ast.stmt
         if any(stored.count(name) > 1 for name in moving.stored([node])):
             continue
         known = moving.stored(found)
-        if all(isinstance(n, _PLAIN) or _is_size(source, n, arguments, known) for n in ast.walk(node)):
+        plain = all(isinstance(n, _PLAIN) or _is_size(source, n, arguments, known) for n in ast.walk(node))
+        if plain or is_steady(node):
             found.append(node)
     return found
 
@@ -127,10 +148,12 @@ def host_test(
     value_of: Callable[[str], Any],
     filled: Collection[str] = (),
     given: Mapping[str, Any] = MappingProxyType({}),
+    sources: Mapping[str, Source] = MappingProxyType({}),
+    kinds: Kinds = MappingProxyType({}),
 ) -> Callable[[ast.expr], bool]:
     """Whether an expression is one of the host's alone, as far as its names tell.
 
-    ``filled`` are lists of tensors, ``given`` the arguments of a call.
+    ``filled`` are lists of tensors, ``given`` the arguments of a call, ``kinds`` what functions of ``sources`` return.
     """
     local = locals_of(function)
 
@@ -187,7 +210,9 @@ def host_test(
                     return value.device.type != device
                 drawn_by = getattr(value, "__self__", value)  # ``self.rng.random`` is of the generator
                 plain = isinstance(value, NUMBER) or hasattr(value, "__array__") or is_of_numbers(value)
-                return plain or host_random.is_of_host(drawn_by)
+                return (
+                    plain or host_random.is_of_host(drawn_by) or _finds_number(sources, kinds, space, value_of, value)
+                )
             return of_path(path, node)
         if isinstance(node, ast.Subscript) and _is_entry(node) and _is_number_of(path_of(node.value), node.slice):
             return True
@@ -202,6 +227,25 @@ def host_test(
         return not isinstance(node, ast.Lambda) and all(map(is_host, parts))
 
     return is_host
+
+
+def _finds_number(
+    sources: Mapping[str, Source], kinds: Kinds, space: Mapping[str, Any], value_of: Callable[[str], Any], method: Any
+) -> bool:
+    """Whether a method finds a number as a property does, and changes nothing: ``self.temperature()`` of a count."""
+    code = getattr(getattr(method, "__func__", None), "__code__", None)
+    source = sources.get(code.co_filename) if code is not None else None
+    if code is None or source is None or method.__self__ is not value_of("self"):
+        return False
+    at = code.co_filename, code.co_name, code.co_firstlineno
+    found = [node for node in source.parents if isinstance(node, Function) and scope_of(source, node) == at]
+    if kinds.get(at) != {0: A_NUMBER} or len(found) != 1 or code.co_name not in writes.changes_nothing(source):
+        return False
+    asks = host_test("", found[0], {}, space, value_of)  # a tensor of the CPU may be another one behind the launch
+    every = [n for part in found[0].body for n in ast.walk(part) if isinstance(n, ast.expr)]
+    whole = (n for n in every if not isinstance(source.parents.get(n), ast.Attribute))
+    names = (n for n in whole if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
+    return not any(map(draws, every)) and all(map(asks, names))
 
 
 def derived(function: Function, names: Iterable[str], is_host: Callable[[ast.expr], bool]) -> set[str]:
