@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
-from paramgraph_kit.rewrite.expressions.state.set_elsewhere import lines_that_set
+from paramgraph_kit.rewrite.expressions.state.set_elsewhere import kept_by_name, lines_that_set
 from paramgraph_kit.rewrite.expressions.state.unpacked import run_for, write_each
 from paramgraph_kit.rewrite.source.edits import Function, heads, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
@@ -101,13 +101,15 @@ def set_by_others(place: Place) -> str:
     if place.failure.code != "stale-input":
         return ""
     lines = lines_that_set(place.source, place.failure, place.entry)
-    told = [
-        f"line {n.lineno} becomes `{place.text(n.targets[0])}.copy_({on_one_line(place.text(n.value))})`"
-        if not isinstance(n.targets[0], ast.Tuple)
-        else _of_several(place, n)
-        for n in lines
-    ]
+    told = [_of_several(place, n) if isinstance(n.targets[0], ast.Tuple) else _of_one(place, n) for n in lines]
     return f"stays as it is, where {' and '.join(told)}, into the tensor that it reads" if all((told, *told)) else ""
+
+
+def _of_one(place: Place, node: ast.Assign) -> str:
+    """One line that writes, and those that keep the tensor by a name, which would be written, too."""
+    told = [f"line {n.lineno} becomes `{place.text(n)}.clone()`" for n in kept_by_name(place, node)]
+    into = f"{place.text(node.targets[0])}.copy_({on_one_line(place.text(node.value))})"
+    return " and ".join([*told, f"line {node.lineno} becomes `{into}`"])
 
 
 def _of_several(place: Place, node: ast.Assign) -> str:

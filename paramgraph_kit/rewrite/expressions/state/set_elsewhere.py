@@ -33,8 +33,25 @@ def _written(place: Place, lines: Iterable[ast.Assign]) -> list[Edit]:
     for node in lines:
         if not (edits := write_in_place(replace(place, statement=node))):
             return []
+        edits += [place.source.replace(n.value, f"{place.text(n.value)}.clone()") for n in kept_by_name(place, node)]
         found += [edit for edit in edits if edit not in found]
     return found
+
+
+def kept_by_name(place: Place, node: ast.Assign) -> list[ast.Assign]:
+    """Lines that name what a line gives another tensor, for lines behind it: ``tmp = self.a``, ``self.b = tmp``."""
+    function, target = place.source.function_of(node), node.targets[0]
+    if function is None or not isinstance(target, (ast.Name, ast.Attribute)):
+        return []
+    every = [n for part in function.body for n in within(part)]
+    later = {n.id for n in every if isinstance(n, ast.Name) and n.lineno > node.lineno and _is_read(n)}
+    named = (n for n in every if isinstance(n, ast.Assign) and n.lineno < node.lineno and len(n.targets) == 1)
+    alike = [n for n in named if path_of(n.value) == path_of(target) and isinstance(n.targets[0], ast.Name)]
+    return [n for n in alike if path_of(n.targets[0]) in later]
+
+
+def _is_read(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
 
 
 def lines_that_may_set(place: Place) -> list[ast.Assign]:
@@ -72,7 +89,25 @@ def lines_that_set(source: Source, failure: Failure, entry: str) -> list[ast.Ass
     named, target = at[0]
     path, run = path_of(target), {*_run_by(source, entry)}
     others = [n for n in every if path in map(path_of, _set_by(n)) and source.function_of(n) in run]
+    others += _in_turn(source, named)
     return sorted({named, *others} if isinstance(target, ast.Attribute) else {named}, key=lambda n: n.lineno)
+
+
+def _in_turn(source: Source, node: ast.Assign) -> list[ast.Assign]:
+    """The lines of an exchange through a name, ``tmp = self.a``, ``self.a = self.b``, ``self.b = tmp``, by one of them.
+
+    Where one of them writes in place the others have to: ``self.a`` would be the memory that is written.
+    """
+    function = source.function_of(node)
+    every = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    plain = [n for n in every if isinstance(n, ast.Assign) and len(n.targets) == 1]
+    plain = [n for n in plain if all(isinstance(each, (ast.Name, ast.Attribute)) for each in (n.targets[0], n.value))]
+    found = [node] if node in plain else []
+    for each in found:
+        ends = {path_of(each.targets[0]), path_of(each.value)}
+        found += [n for n in plain if n not in found and {path_of(n.targets[0]), path_of(n.value)} & ends]
+    through = any(isinstance(n.targets[0], ast.Name) for n in found)
+    return [n for n in found if isinstance(n.targets[0], ast.Attribute)] if through else []
 
 
 def _set_by(node: ast.Assign) -> list[ast.expr]:
