@@ -8,8 +8,11 @@ from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given
 from paramgraph_kit.rewrite.expressions.numbers.filled import READ
 from paramgraph_kit.rewrite.expressions.numbers.rounded_later import round_there
 from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, target_of
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)
+_AT_TIMES = (ast.Lambda, ast.IfExp, ast.BoolOp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_NO_NUMBER = ("sqrt", "rsqrt", "log", "log2", "log10", "log1p", "pow", "acos", "asin", "atanh", "acosh", "div")
 _WHOLE = ("int", "round", "len", "math.ceil", "math.floor", "math.trunc")
 
 
@@ -63,6 +66,37 @@ def _of_two(place: Place, name: str, one: str, other: str) -> str:
     return f"torch.{name}imum({one}, {other})"
 
 
+def _named(place: Place, call: ast.Call, there: list[ast.expr]) -> tuple[list[str], list[str]]:
+    """The texts of what is compared, and lines that name those which may be nan, and what they are compared with."""
+    texts = [place.text(_read_of(each)) for each in there]
+    if len(there) < 2 or not any(map(_may_be_nan, there)) or not _stands_alone(place, call):
+        return texts, []
+    lines, taken = list[str](), set(place.taken)
+    for at, text in enumerate(texts):
+        if not text.isidentifier():
+            texts[at] = fresh("other", taken)
+            taken.add(texts[at])
+            lines.append(f"{texts[at]} = {text}")
+    return texts, lines
+
+
+def _may_be_nan(node: ast.expr) -> bool:
+    """Whether an expression divides, or takes a root or a logarithm: ``(a**2 - b**2) ** 0.5``."""
+    parts = [*ast.walk(node)]
+    broken = (n.right for n in parts if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow))
+    divides = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div) for n in parts)
+    calls = any(isinstance(n, ast.Call) and called(n) in _NO_NUMBER for n in parts)
+    return divides or calls or any(not isinstance(getattr(n, "value", None), int) for n in broken)
+
+
+def _stands_alone(place: Place, call: ast.Call) -> bool:
+    """Whether what a call is given may be found ahead of its statement: it is always asked for, and nothing draws."""
+    if not isinstance(place.statement, _SIMPLE) or "rand" in place.text(place.statement):
+        return False
+    inside = {*ast.walk(place.statement)}
+    return not any(above in inside and isinstance(above, _AT_TIMES) for above in place.source.above(call))
+
+
 def _is_kept(place: Place, known: ast.expr) -> bool:
     """``self.low`` of ``self.low = min(self.low, x.min().item())``."""
     target = target_of(place.statement)
@@ -90,9 +124,11 @@ def larger_on_device(place: Place) -> list[Edit]:
         if not there or len(known) > 1:
             continue
         name = "min" if called(call) == "max" else "max"
-        text = place.text(_read_of(there[0]))
-        for other in map(_read_of, there[1:]):
-            text = _of_two(place, called(call), text, place.text(other))
+        texts, lines = _named(place, call, there) if not known else ([place.text(_read_of(n)) for n in there], [])
+        found += [place.source.before(place.statement, lines)] if lines else []
+        text = texts[0]
+        for other in texts[1:]:
+            text = _of_two(place, called(call), text, other)
         if known:
             x = place.source.bracketed(_read_of(there[0])).replace(".item()", "") if len(there) == 1 else text
             text = f"{x}.clamp({name}={place.text(known[0])})"
