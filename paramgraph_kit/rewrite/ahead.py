@@ -163,8 +163,12 @@ class Ahead(Lending):
     def _launches(self, function: Function, rest: Sequence[ast.stmt]) -> bool:
         """Whether a launch has something to do of what is not done before it, nor behind it."""
         behind = list(moving.body_of(function))[self.cut :] if self.cut >= 0 else []
+        behind += [node for node in rest if isinstance(node, ast.AugAssign) and self._is_number(node.target)]
         inside = (part for node in rest if node not in behind for part in ast.walk(node))
         return any(isinstance(part, (ast.Call, ast.BinOp, ast.AugAssign)) for part in inside)
+
+    def _is_number(self, node: ast.expr) -> bool:
+        return type(self._value(path_of(node))) in (bool, int, float)
 
     def _staying(self, function: Function, head: Sequence[ast.stmt], decided: set[ast.stmt]) -> list[ast.stmt]:
         """What a launch may do behind the host's decisions before which it stands, as neither writes what both read."""
