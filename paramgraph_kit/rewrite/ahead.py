@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.around import clocks, feeding, makers, parts, stayin
 from paramgraph_kit.rewrite.around.guards import Guard
 from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting import optimizers
+from paramgraph_kit.rewrite.counting.given_back import GivenBack
 from paramgraph_kit.rewrite.expressions.decisions.branches import choose_by_where, choose_one
 from paramgraph_kit.rewrite.expressions.state import carried
 from paramgraph_kit.rewrite.expressions.state.begins import MAKERS
@@ -37,7 +38,6 @@ from paramgraph_kit.rewrite.source.edits import (
     within,
     without_gradients,
 )
-from paramgraph_kit.rewrite.source.given_back import GivenBack
 from paramgraph_kit.rewrite.source.place import Place, called, value_of
 from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner_of, settings_of
 from paramgraph_kit.rewrite.source.unchanging import deciders

@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.begun_numbers import begin_in_tensors
 from paramgraph_kit.rewrite.caches import brought, placed
 from paramgraph_kit.rewrite.counting import advance, optimizers, outside
 from paramgraph_kit.rewrite.counting.counted import Counter
+from paramgraph_kit.rewrite.counting.given_back import given_back
 from paramgraph_kit.rewrite.drawing import Drawing
 from paramgraph_kit.rewrite.loops import searched
 from paramgraph_kit.rewrite.loops.asks import in_loop
@@ -30,7 +31,6 @@ from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.reads import one_name
 from paramgraph_kit.rewrite.source import hosts, moving, writes
 from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, path_of
-from paramgraph_kit.rewrite.source.given_back import given_back
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
 

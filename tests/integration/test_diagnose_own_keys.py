@@ -142,7 +142,7 @@ def test_a_graph_for_each_answer_is_one_for_each_key(
     names = load(PRELUDE + text, tmp_path / "program.py")
     # WHEN diagnosed
     asked = (names["main"],) if asks_main else (names["runner"].step, torch.ones(2, device=names["device"]))
-    found = pgk.diagnose(*asked)  # type: ignore[arg-type]
+    found = pgk.diagnose(*asked)
     # THEN it is told only where a number is in no key, or the key is another one
     assert bool(found.failures) == is_told
     assert is_told or not any("self.n" in note for note in found.notes)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from paramgraph_kit.rewrite.advised.advice import hint
+from paramgraph_kit.rewrite.counting.given_back import given_back
 from paramgraph_kit.rewrite.source.cancelled import takes_gradients_at_times
 from paramgraph_kit.rewrite.source.edits import Source
-from paramgraph_kit.rewrite.source.given_back import given_back
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.trace.model import Failure
 from tests.integration.rewritten import lines_of, rewritten

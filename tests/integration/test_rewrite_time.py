@@ -135,7 +135,7 @@ def test_who_watches_a_function_that_trains_sees_one_run_of_it(monkeypatch: pyte
     def f(x: torch.Tensor) -> torch.Tensor:
         loss = net(x).square().mean()
         loss.backward()
-        return loss.detach()
+        return loss.detach()  # type: ignore[no-any-return]
 
     @contextmanager
     def watched() -> Iterator[None]:

@@ -37,6 +37,8 @@ from paramgraph_kit.doctor.observe.captured_in_calls import (
     made_by,
 )
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, path_value
+from paramgraph_kit.doctor.observe.captures_written import captures as captures_of
+from paramgraph_kit.doctor.observe.captures_written import graph_of, graphs_made
 from paramgraph_kit.doctor.observe.carried_states import begins_anew, is_place, made_of_itself, named_as, outlives
 from paramgraph_kit.doctor.observe.given_to_methods import rebound_by_methods
 from paramgraph_kit.doctor.observe.graphed_by_torch import defined_in, graphed_by_torch
@@ -311,7 +313,7 @@ def _regions_in(
     if tree is None or is_made_of(file):
         return
     managers = managers_in(tree)
-    captures = partial(_captures, managers=managers)
+    captures = partial(captures_of, managers=managers)
     blocks = list(captures(tree.body, None))
     functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name not in managers]
     makers = [n for n in functions if any(captures(n.body, None))]
@@ -321,7 +323,7 @@ def _regions_in(
     graphed = dict[ast.stmt, CodeType]()
     for block, method in blocks:
         for names, at in _scopes(tree, method, space, [*objects.values()], file):
-            if _graphs(block) is None:
+            if graphs_made(block) is None:
                 body = method.body if method is not None else tree.body
                 made_at = partial(region_at, at, kind=kind, space=space)
                 yield from _with_tables(block, body, names, made_at, seen, managers)
@@ -340,8 +342,8 @@ def _regions_in(
         for each in made:
             hidden = {*each.code.co_varnames, *each.code.co_cellvars}
             names = {name: value for name, value in space.items() if name not in hidden} | each.names
-            graphed |= {n: each.code for n, _ in captures(maker.body, None) if _graphs(n) is not None}
-            for block in (n for n, _ in captures(maker.body, None) if _graphs(n) is None):
+            graphed |= {n: each.code for n, _ in captures(maker.body, None) if graphs_made(n) is not None}
+            for block in (n for n, _ in captures(maker.body, None) if graphs_made(n) is None):
                 region = partial(region_at, each.code, kind=kind, space=space, cells=each.cells)
                 yield from _with_tables(block, maker.body, names, region, seen, managers)
     if graphed:
@@ -357,7 +359,7 @@ def _with_tables(
     managers: Mapping[str, str | int],
 ) -> Iterator[Region]:
     """The graph that a block captures by the name that it has now, and those that have gone into a table."""
-    graph = _graph_of(block, managers)
+    graph = graph_of(block, managers)
     loops = [n for s in body for n in ast.walk(s) if isinstance(n, LOOPS) and block in ast.walk(n)]
     own = stored_in(loops)  # which mean what they did in the last round
     rest = {name: value for name, value in names.items() if name not in own}
@@ -374,7 +376,7 @@ def _by_torch(
     node: ast.stmt, names: dict[str, Any], at: CodeType, kind: str, space: dict[str, Any]
 ) -> Iterator[Region]:
     """Callables that torch has graphed: modules in place, functions under the name that they were given."""
-    call = _graphs(node)
+    call = graphs_made(node)
     targets = list(elements_of(node.targets[0])) if isinstance(node, ast.Assign) else []
     for number, given in enumerate(elements_of(call.args[0]) if call is not None else ()):
         value = _made_of(given, names, space, at) if isinstance(given, ast.Lambda) else path_value(given, names, space)
@@ -404,47 +406,6 @@ def _objects(values: list[Any], file: str) -> Iterator[Any]:
     for each in reachable(values):
         if any(c.co_filename == file for c in methods_of(type(each)).values()):
             yield each
-
-
-def _graphs(node: ast.AST) -> ast.Call | None:
-    """The call of a statement that has torch capture."""
-    value = node.value if isinstance(node, (ast.Assign, ast.Expr)) else None
-    named = isinstance(value, ast.Call) and last_name(value.func) == GRAPHED and value.args
-    return value if isinstance(value, ast.Call) and named else None
-
-
-def _captures(
-    body: list[Any], method: ast.FunctionDef | None, managers: Mapping[str, str | int]
-) -> Iterator[tuple[ast.stmt, ast.FunctionDef | None]]:
-    """What captures, each with the method of a class that it stands in."""
-    for node in body:
-        if isinstance(node, ast.ClassDef):
-            for each in node.body:
-                if isinstance(each, ast.FunctionDef) and each.args.args and node.name not in managers:
-                    yield from _captures(each.body, each, managers)
-        elif _graph_of(node, managers) is not None or _graphs(node) is not None:
-            yield node, method
-        elif not isinstance(node, FUNCTIONS):
-            for name in ("body", "orelse", "finalbody"):
-                yield from _captures(getattr(node, name, []), method, managers)
-
-
-def _graph_of(block: ast.stmt, managers: Mapping[str, str | int]) -> ast.expr | None:
-    begun = block.value if isinstance(block, ast.Expr) else None
-    if isinstance(begun, ast.Call) and isinstance(begun.func, ast.Attribute) and begun.func.attr == "capture_begin":
-        return begun.func.value
-    for item in block.items if isinstance(block, ast.With) else ():
-        call = item.context_expr
-        if not isinstance(call, ast.Call):
-            continue
-        if last_name(call.func) in CAPTURES and call.args:
-            return call.args[0]
-        where = managers.get(call.func.id) if isinstance(call.func, ast.Name) else None
-        if isinstance(where, int) and where < len(call.args):
-            return call.args[where]
-        if isinstance(where, str) and item.optional_vars is not None:
-            return ast.parse(f"{ast.unparse(item.optional_vars)}.{where}", mode="eval").body
-    return None
 
 
 def _scopes(
