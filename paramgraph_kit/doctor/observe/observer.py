@@ -31,7 +31,6 @@ from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.optimizers import Optimizers
 from paramgraph_kit.doctor.observe.own_graphs import VIEWS, OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
-from paramgraph_kit.doctor.observe.ran import unnoted
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, copies_pinned, is_staged, operation, refusal
 from paramgraph_kit.doctor.observe.sums import sum_of
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key, weak_ref
@@ -116,8 +115,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._aside: tuple[int, object] | None = None  # the stream that the latest work should not be on, and where
         self._waits = False  # the host, for the latest operation
 
-    @unnoted
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         # In the function's own capture nothing of ours may get into it, and what makes a capture is none of its work.
         if self._is_capturing() or self.makes_graph:
             return self._captured(func, args, kwargs or {})

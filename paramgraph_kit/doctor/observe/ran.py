@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
 from paramgraph_kit.driver.files import is_library
-
-_noting: list[Any] = []  # what notes them just now
 
 
 @contextmanager
@@ -21,38 +19,14 @@ def noting(into: set[CodeType], wanted: bool) -> Iterator[None]:
         yield
         return
 
-    add = into.add
-
     def entered(frame: FrameType, event: str, given: Any) -> None:
-        add(frame.f_code)
+        into.add(frame.f_code)
 
-    _noting.append(entered)
     sys.settrace(entered)
     try:
         yield
     finally:
         sys.settrace(None)
-        _noting.remove(entered)
-
-
-def unnoted(dispatch: Callable[..., Any]) -> Callable[..., Any]:
-    """A mode's ``__torch_dispatch__``, of whose own functions none is noted: torch's operations run none of the user's.
-
-    To look at an operation takes hundreds of calls, and each line of these would be asked whether it is traced.
-    """
-
-    @wraps(dispatch)
-    def handled(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        tracer = sys.gettrace()
-        if tracer is None or types or getattr(func, "namespace", "") != "aten" or tracer not in _noting:
-            return dispatch(mode, func, types, args, kwargs)  # a class of tensors may be the user's, as an operation
-        sys.settrace(None)
-        try:
-            return dispatch(mode, func, types, args, kwargs)
-        finally:
-            sys.settrace(tracer)
-
-    return handled
 
 
 def has_run(ran: Collection[CodeType], file: str, line: int) -> bool:
