@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.source.pure import is_pure
 
 _ONE = re.compile(r" of \w+\[\]")
 # Functions of numpy's and of math that torch has by the same name.
+_PERIODIC = ("cos", "sin", "tan")
 _SAME = frozenset(
     """sqrt exp log log2 log10 log1p expm1 sin cos tan tanh abs floor ceil isnan isinf isfinite sign square""".split()  # noqa: SIM905
 )
@@ -127,9 +128,27 @@ def of_torch(place: Place, call: ast.Call) -> list[Edit]:
     owner = call.func.value if isinstance(call.func, ast.Attribute) else call.func
     found = [place.source.replace(owner, "torch")]
     if place.text(owner) == "math" and called(call) in ("ceil", "floor", "trunc"):
-        end = place.source.replace(call, ".long()")
-        found.append(Edit(end.end_line, end.end_column, end.end_line, end.end_column, end.text))
+        found.append(_written_after(place, call, ".long()"))
+    if called(call) in _PERIODIC and (counts := [n for n in ast.walk(call) if _is_a_count(place, n)]):
+        found += [*(_written_after(place, n, ".double()") for n in counts), _written_after(place, call, ".float()")]
     return found
+
+
+def _written_after(place: Place, node: ast.AST, text: str) -> Edit:
+    end = place.source.replace(node, text)
+    return Edit(end.end_line, end.end_column, end.end_line, end.end_column, text)
+
+
+def _is_a_count(place: Place, node: ast.AST) -> bool:
+    """Whether ``self.t`` is a whole number that a rewrite keeps on the device: ``math.cos(1.2 * self.t)`` of it.
+
+    In float32 an angle that a count makes has fewer and fewer digits, and its cosine is another one.
+    """
+    if not isinstance(node, (ast.Name, ast.Attribute)) or not (path := path_of(node)):
+        return False
+    made = (n.value for n in place.source.parents if isinstance(n, ast.Assign) and path_of(n.targets[0]) == path)
+    calls = (n for n in made if isinstance(n, ast.Call) and path_of(n.func) == "torch.tensor" and n.args)
+    return any(isinstance(n.args[0], ast.Constant) and type(n.args[0].value) is int for n in calls)
 
 
 def divided(place: Place, call: ast.Call) -> list[Edit]:
