@@ -442,7 +442,8 @@ def _is_anew(node: ast.Assign, name: str) -> bool:
 
 def _argument(call: ast.Call, name: str, number: int) -> ast.expr | None:
     named = [option.value for option in call.keywords if option.arg == name]
-    return named[0] if named else call.args[number] if len(call.args) > number else None
+    given = call.args[number] if 0 <= number < len(call.args) else None  # what a method is called on is not among them
+    return named[0] if named else given
 
 
 def _is_method(function: Function) -> bool:
