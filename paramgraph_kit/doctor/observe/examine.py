@@ -80,6 +80,7 @@ from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
 from paramgraph_kit.doctor.observe.set_between import Setting
 from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, in_order, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.steps_around import StepsAround, steps_around
+from paramgraph_kit.doctor.observe.taken_at_once import without_taken
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.unread_rounds import given_one_of_each
@@ -452,6 +453,7 @@ class _Examiner(Caller):
         problems += unwaited.problems(there, self.function, call.result, hosts, found.notes)
         seen, filled = [*self.graphs.around()], [*self.graphs.filled_in_part()]
         problems += [f for f in seen if f not in filled] + self.graphs.misread + tried(self, call, filled, found.notes)
+        problems = without_taken(problems, there, self.function, self.codes(call), call.changes, self.graphs.owns)
         problems += [*self.graphs.early.failures(), *self.graphs.flow.copied_over(tensors_in((self.args, self.kwargs)))]
         if is_result and not any(f.title == BY_ID["output-alias"].title for f in problems):
             found.notes.append(f"{text}: who keeps it needs a clone()")
@@ -459,9 +461,8 @@ class _Examiner(Caller):
             found.notes.append(said)
         found.notes.append(OF_ITS_OWN)
         launched = self.graphs.launched_regions()
-        vain = forget_unread(launched, self.graphs.passed.moved, self.graphs.numbers.moved)
-        read = [*read_in_captures(self.codes(self.first or call), given := self.given())]
-        read = [each for each in read if each[0] not in vain]
+        vain, given = forget_unread(launched, self.graphs.passed.moved, self.graphs.numbers.moved), self.given()
+        read = [r for r in read_in_captures(self.codes(self.first or call), given) if r[0] not in vain]
         keys = {name for name in dict.fromkeys(name for name, _ in read) if other_numbers.is_key(self, name)}
         for name, frame in (each for each in read if each[0] not in keys):
             said = f"{name} is given to a capture of its own, whose replays keep the first {type(given[name]).__name__}"
@@ -495,6 +496,5 @@ class _Examiner(Caller):
         problems = as_led(problems, left.turned)
         problems += exchanged_rarely(left.turns, launched, problems)
         moved = [] if problems or ahead else moved_ahead(self.first or call, call, launched, self.graphs.written)
-        found.notes += [*ahead, *self.graphs.warmed.notes(moved)]
-        found.notes += moved_by_others(launched, [f.message for f in problems])
+        found.notes += [*ahead, *self.graphs.warmed.notes(moved), *moved_by_others(launched, problems)]
         return as_replayed(problems, (region.code.co_filename for region in launched))

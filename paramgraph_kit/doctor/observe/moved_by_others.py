@@ -18,16 +18,18 @@ from paramgraph_kit.doctor.observe.host_tests import decides_alone_in_key
 from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.trace.model import Failure
 
 _MOST = 3
 
 
-def moved_by_others(regions: Collection[Region], told: Collection[str]) -> list[str]:
-    """What is said of each; ``told``: the messages of what is known to move."""
+def moved_by_others(regions: Collection[Region], told: Collection[Failure]) -> list[str]:
+    """What is said of each; ``told``: what is known to move."""
     found: dict[str, None] = {}
+    known = [each.message for each in told]
     for region in regions:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-            found |= dict.fromkeys(_of(region, told))
+            found |= dict.fromkeys(_of(region, known))
     return [*found][:_MOST]
 
 

@@ -16,11 +16,12 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.restore.simple_queues import list_of
 
 MOST = 4096  # entries of what is looked at
 _NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
 Key = TypeVar("Key")
-_TAKES = ("pop", "popleft", "get", "get_nowait")
+TAKES = ("pop", "popleft", "get", "get_nowait")
 
 
 def named_in(frame: FrameType) -> Iterator[tuple[str, Any]]:
@@ -46,6 +47,8 @@ def _waiting_in(value: Any) -> Any:
     """The list, or the deque, that a queue keeps its entries in; anything else as it is."""
     if is_a(value, queue.Queue):  # also one that is a stack, or has an order
         return value.queue
+    if is_a(value, queue.SimpleQueue):
+        return list_of(value)
     return getattr(value, "_queue", value) if is_a(value, asyncio.Queue) else value
 
 
@@ -61,7 +64,7 @@ def _taken(tree: ast.Module) -> frozenset[str]:
     dropped = {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
     dropped |= {id(n.value) for n in nodes if isinstance(n, ast.Await) and id(n) in dropped}
     calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
-    taken = [n.func.value for n in calls if last_name(n.func) in _TAKES and id(n) not in dropped]  # type: ignore[attr-defined]
+    taken = [n.func.value for n in calls if last_name(n.func) in TAKES and id(n) not in dropped]  # type: ignore[attr-defined]
     return frozenset(name for each in taken if (name := last_name(each)))
 
 
@@ -69,7 +72,7 @@ def emptied_by(loop: ast.While) -> str:
     """What a loop goes on with until that is empty, ``while waiting:``, taking what it has; "" of any other."""
     held, inside = ast.unparse(loop.test), [n for s in loop.body for n in ast.walk(s)]
     takes = (n.func for n in inside if isinstance(n, ast.Call))
-    taken = any(isinstance(f, ast.Attribute) and f.attr in _TAKES and ast.unparse(f.value) == held for f in takes)
+    taken = any(isinstance(f, ast.Attribute) and f.attr in TAKES and ast.unparse(f.value) == held for f in takes)
     return held if taken and not any(isinstance(n, ast.Break) for n in inside) else ""
 
 

@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.restore.classes import of_library
+from paramgraph_kit.doctor.restore.simple_queues import refill, waiting_in
 from paramgraph_kit.driver.host_random import put_back, state_of
 
 MOST_BYTES = 1 << 26  # of an array that is copied
@@ -26,7 +27,8 @@ _VALUES = (*NUMBERS, complex, str, bytes)  # which are the same where they are e
 class Holder:
     """Something that holds values and can be written: a cell, a global name, or a container."""
 
-    kind: str  # "cell", "global", "container", "attributes", "slots", "class", "file", "array", "generator", "iterator"
+    # "cell", "global", "container", "queue", "attributes", "slots", "class", "file", "array", "generator", "iterator"
+    kind: str
     name: str  # of the variable, or under which the container was found
     target: Any
     of_torch: bool = False  # torch's own bookkeeping, not the user's
@@ -57,6 +59,8 @@ class Holder:
             return state_of(self.target)
         if self.kind == "iterator":
             return self.target.at
+        if self.kind == "queue":
+            return waiting_in(self.target)
         if self.kind == "slots":
             return {
                 name: slot.__get__(self.target) for name, slot in slots_of(self.target) if _is_set(slot, self.target)
@@ -77,6 +81,11 @@ class Holder:
     def is_plain(self) -> bool:
         """Whether it is a list, a dictionary or a set that answers as Python's do."""
         return self.kind == "container" and type(self.target) in PLAIN
+
+    @property
+    def told_as(self) -> str:
+        """The kind of a change of it."""
+        return "container" if self.kind == "queue" else self.kind
 
     def is_same(self, value: Any) -> bool:
         """Whether it still holds ``value``, which ``read`` gave."""
@@ -113,6 +122,8 @@ class Holder:
                 self.target.truncate()
         elif self.kind == "iterator":
             self.target.at = value
+        elif self.kind == "queue":
+            refill(self.target, value)
         elif self.kind == "generator":
             put_back(self.target, value)
         elif self.kind == "array" and not isinstance(self.target, (array, bytearray)):

@@ -176,7 +176,7 @@ class HostState:
             elif holder.kind in ("global", "cell") and _holds_the_same(then, now, had):
                 left.add(id(then))
             else:
-                found.append(Change(holder.kind, holder.name, then, now, entry=holder.entry))
+                found.append(Change(holder.told_as, holder.name, then, now, entry=holder.entry))
         gone = [(holder.name, holder.read()) for holder, _ in pairs if left and id(holder.target) in left]
         return [c for c in found if c.kind != "container" or not any(c.name == n and same(c.after, v) for n, v in gone)]
 
@@ -322,6 +322,10 @@ class HostState:
         elif isinstance(value, queue.Queue):
             self.holders.append(Holder("attributes", name, vars(value), of_torch=True))  # its count of tasks
             self._container(value.queue, name, depth, of_torch=False)
+        elif isinstance(value, queue.SimpleQueue):
+            self.holders.append(Holder("queue", name, value))
+            for part in self.holders[-1].read()[:MOST_ENTRIES]:
+                self._visit(part, name, depth + 1)
         elif isinstance(value, contextvars.ContextVar):
             self.holders.append(Holder("context", value.name, value))
             self._visit(self.holders[-1].read(), name, depth + 1)
