@@ -18,7 +18,8 @@ from paramgraph_kit.doctor.observe.held import attributes_of, is_a, results_in
 from paramgraph_kit.doctor.observe.host_copies import HostCopies, noted_late, told, told_handed, told_late
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import SAID_OF_HOST, kept_at, of_host
-from paramgraph_kit.doctor.observe.loop_names import calls_in, functions_in
+from paramgraph_kit.doctor.observe.loop_names import functions_in
+from paramgraph_kit.doctor.observe.loop_state import Function
 from paramgraph_kit.doctor.observe.parts_of_results import Results
 from paramgraph_kit.doctor.observe.steps_around import StepsAround
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -77,13 +78,27 @@ class _Round:
             of_host = on is not None and name in _READS_ALONE and self._is_of_result(on)
             if name in _WAITS and not of_host:
                 return True
-            if name in own and not calls_in(own[name]).isdisjoint(_WAITS):
+            if name in own and self._is_waiting(call, own[name]):
                 return True
             asked += call.args if name in ("int", "float", "bool", *_SHOW) else []
         asked += [n.test for n in self.inside if isinstance(n, (ast.If, ast.IfExp, ast.While, ast.Assert))]
         asked += [n.value for n in self.inside if isinstance(n, ast.FormattedValue)]
         found = [self._is_of_device(each) for each in asked]
         return True if any(found) else None if None in found else False
+
+    def _is_waiting(self, call: ast.Call, function: Function) -> bool:
+        """Whether a function that a line calls waits for the device, and does not only read what the host has."""
+        value = self._value_in(call, function)
+        asked = [n.func for n in _here_in(function) if isinstance(n, ast.Call) and last_name(n.func) in _WAITS]
+        return any(last_name(f) not in _READS_ALONE or not _is_of_host(f, value) for f in asked)
+
+    def _value_in(self, call: ast.Call, function: Function) -> Callable[[ast.expr], Any]:
+        """What paths of a function mean that is called here: its object's, and what it is given."""
+        names = [each.arg for each in function.args.args]
+        on = call.func.value if isinstance(call.func, ast.Attribute) and names[:1] == ["self"] else None
+        given = dict(zip(names[on is not None :], call.args, strict=False))
+        given |= {each.arg: each.value for each in call.keywords if each.arg} | ({"self": on} if on is not None else {})
+        return lambda node: self.value(_as_called(node, given))
 
     def _is_of_device(self, node: ast.expr) -> bool | None:
         """Whether the numbers of an expression are the device's, for which who asks waits; None: nobody knows."""
@@ -122,14 +137,22 @@ class _Round:
             node = node.func if isinstance(node, ast.Call) else node.value
         return isinstance(node, ast.Constant) or self._is_of_device(node) is False
 
-    def reads_of(self, memory: int) -> Iterator[ast.expr]:
-        """Where lines of the round read a tensor that something keeps, ``reader.loss.item()``."""
-        calls = [n for n in self.inside if isinstance(n, ast.Call) and last_name(n.func) not in (*_KEEPS, *_OF_HOST)]
+    def reads_of(self, memory: int) -> Iterator[Frame]:
+        """Where lines of the round read a tensor that something keeps, ``reader.loss.item()``, or what they call."""
+        yield from (self.frame(n.lineno) for n in self._used(self.inside, self.value, memory))
+        own = {n.name: n for n in functions_in(self.scope.file)}
+        for call in (n for n in self.inside if isinstance(n, ast.Call) and not self.results.calls(n)):
+            if (function := own.get(last_name(call.func))) is not None:
+                for node in self._used([*_here_in(function)], self._value_in(call, function), memory):
+                    yield replace(self.frame(node.lineno), function=function.name)
+
+    def _used(self, nodes: list[ast.AST], value: Callable[[ast.expr], Any], memory: int) -> Iterator[ast.expr]:
+        calls = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) not in (*_KEEPS, *_OF_HOST)]
         used = [n for call in calls for n in call.args if not self.results.calls(call)]
         used += [n.func.value for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr not in _ABOUT]
-        used += [n.value for n in self.inside if isinstance(n, (ast.Subscript, ast.FormattedValue))]
-        used += [part for n in self.inside if isinstance(n, ast.BinOp) for part in (n.left, n.right)]
-        held = ((n, self.value(n)) for n in used if isinstance(n, (ast.Name, ast.Attribute)))
+        used += [n.value for n in nodes if isinstance(n, (ast.Subscript, ast.FormattedValue))]
+        used += [part for n in nodes if isinstance(n, ast.BinOp) for part in (n.left, n.right)]
+        held = ((n, value(n)) for n in used if isinstance(n, (ast.Name, ast.Attribute)))
         yield from (n for n, value in held if is_a(value, torch.Tensor) and storage_key(value) == memory)
 
     def reads(self) -> Iterator[ast.expr]:
@@ -184,8 +207,8 @@ def problems(
             said = f"its result is an array of pinned memory that {known.named()} may still write"
             notes.append(f"{said}: who reads it waits ahead of that, as by `{_WAIT}`")
     for known in hosts.left[:1]:
-        if read := next(((at, node) for at in late for node in at.reads_of(known.memory)), None):
-            yield told(known, read[0].frame(read[1].lineno), _WAIT, writes=False)
+        if at := next((frame for each in late for frame in each.reads_of(known.memory)), None):
+            yield told(known, at, _WAIT, writes=False)
         elif late or unsure:
             said = f"{known.named()} may still write to pinned memory that lives on behind it"
             notes.append(f"{said}: who reads that waits ahead of it, as by `{_WAIT}`")
@@ -232,6 +255,29 @@ def _value(node: ast.expr, search: Search, own: Collection[str], holds: Mapping[
     found = search._value(node)
     is_own = found is None and isinstance(node, ast.Attribute) and ast.unparse(node.value) in own
     return holds.get(node.attr) if is_own and isinstance(node, ast.Attribute) else found
+
+
+def _here_in(function: Function) -> Iterator[ast.AST]:
+    """What a function runs itself."""
+    return (n for statement in function.body for n in here(statement))
+
+
+def _as_called(node: ast.expr, given: Mapping[str, ast.expr]) -> ast.expr:
+    """A path of a function's as its caller would write it."""
+    if isinstance(node, ast.Name):
+        return given.get(node.id, node)
+    if isinstance(node, ast.Attribute):
+        return ast.Attribute(_as_called(node.value, given), node.attr, node.ctx)
+    return node
+
+
+def _is_of_host(read: ast.AST, value: Callable[[ast.expr], Any]) -> bool:
+    """Whether what is read, ``self.host[0].item``, begins with a tensor of the host's."""
+    while isinstance(read, (ast.Attribute, ast.Subscript, ast.Call)):
+        read = read.func if isinstance(read, ast.Call) else read.value
+        if isinstance(read, (ast.Name, ast.Attribute)) and is_a(held := value(read), torch.Tensor):
+            return bool(held.device.type == "cpu")
+    return False
 
 
 def _body(node: ast.AST) -> list[ast.AST]:
