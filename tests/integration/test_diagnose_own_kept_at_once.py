@@ -63,6 +63,15 @@ KEPT = {
     ("rows = [r.run(x) for x in xs]", "[(o.top + o.mean).cpu() for o in rows]"): (
         "[copy.deepcopy(r.run(x)) for x in xs]"
     ),
+    ("n, rows = 4, [r.run(x) for x in xs]", "[o.cpu() for o in rows]"): "[r.run(x).clone() for x in xs]",
+    ("rows, n = {i: r.run(x) for i, x in enumerate(xs)}, 4", "[o.cpu() for o in rows.values()]"): (
+        "{i: r.run(x).clone() for i, x in enumerate(xs)}"
+    ),
+    ("n, rows = 4, list(r.run(x) for x in xs)", "[o.cpu() for o in rows]"): "list((r.run(x).clone() for x in xs))",
+    ("n, rows = 4, [r.run(xs[0]), r.run(xs[1])]", "[o.cpu() for o in rows]"): (
+        "n, rows = (4, [r.run(xs[0]).clone(), r.run(xs[1])])"
+    ),
+    ("n, rows = 4, serve(r, xs)", "[o.norm().item() for o in rows]"): "[server.run(x).clone() for x in xs]",
 }
 RIGHT = (
     ("rows = [r.run(x).cpu() for x in xs]", "[o.mean() for o in rows]"),
@@ -70,6 +79,9 @@ RIGHT = (
     ("rows = [r.run(x) + 1 for x in xs]", "[o.mean().item() for o in rows]"),
     ("rows = [y.clone() for y in r.stream(xs)]", "[o.mean().item() for o in rows]"),
     ("rows = [r.run(x) for x in xs]", "rows[-1].mean().item()"),
+    ("n, rows = 4, [r.run(x).cpu() for x in xs]", "[o.mean() for o in rows]"),
+    ("n, rows = 4, [r.run(x) for x in xs]", "rows[-1].mean().item()"),
+    ("n, rows = 4, serve(r, xs[:1])", "[o.norm().item() for o in rows]"),
     ("rows = [r.run(x) for x in xs]", "r.y.mean().item()"),
     ("_, y = r.run(xs[0]), r.run(xs[1])", "y.mean().item()"),
     ("ya, yb = r.run(xs[0]).clone(), r.run(xs[1])", "(ya.mean().item(), yb.mean().item())"),
@@ -87,7 +99,12 @@ def told(keep: str, read: str, file: Path) -> list[tuple[str, str]]:
     return [(f.code, f.fix.partition("\nafter   ")[2]) for f in pgk.diagnose(names["main"]).failures]
 
 
-@pytest.mark.parametrize(("keep", "read"), KEPT)
+SWEPT = [each for each in KEPT if each[0].startswith(("n, rows", "rows, n"))][1:]
+
+
+@pytest.mark.parametrize(
+    ("keep", "read"), [pytest.param(*each, marks=pytest.mark.sweep) if each in SWEPT else each for each in KEPT]
+)
 def test_results_that_one_line_keeps_are_told_at_that_line(keep: str, read: str, tmp_path: Path) -> None:
     # GIVEN a line that keeps the results of several replays, which lines behind it compute on
     # WHEN it is asked THEN that line is told, with copies

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, pairs_of
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held_in_line import of_what
 from paramgraph_kit.doctor.observe.read_later import spans
@@ -19,6 +19,8 @@ from paramgraph_kit.doctor.observe.read_later import spans
 _Launch = tuple[int, CodeType, int]  # a graph, and where its replay stands
 _MAKE_LISTS = ("list", "tuple")
 _LISTS = (list, tuple, dict)
+_PATHS = (ast.Name, ast.Attribute)
+_ROWS = (ast.ListComp, ast.DictComp, ast.List, ast.Dict, ast.Call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +88,33 @@ class LinesOfReplays:
             yield AtOnce(made[innermost[0]], "", innermost[0], _entry(innermost[0]), wrong)
 
     def _told(self, code: CodeType, node: ast.Assign, name: str, value: list[Any]) -> Iterator[AtOnce]:
-        if isinstance(node.value, ast.Tuple):
-            pairs = zip(elements_of(node.targets[0]), node.value.elts, strict=False)
-            given = [each for target, each in pairs if ast.unparse(target) == name]
-            yield from (AtOnce(code, name, node, each, value) for each in given)
-        elif isinstance(node.value, (ast.List, ast.Dict)):  # who reads the last has what is there
-            parts = node.value.elts if isinstance(node.value, ast.List) else node.value.values
+        is_row = isinstance(node.value, ast.Tuple)
+        for target, given in pairs_of(node) if is_row else [(node.targets[0], node.value)]:
+            if not is_row or ast.unparse(target) == name:
+                yield from self._given(code, node, given, name, value)
+
+    def _given(
+        self, code: CodeType, node: ast.Assign, given: ast.expr, name: str, value: list[Any]
+    ) -> Iterator[AtOnce]:
+        if isinstance(given, (ast.List, ast.Dict)):  # who reads the last has what is there
+            parts = given.elts if isinstance(given, ast.List) else given.values
             calls = [each for each in parts if isinstance(of_what(each), ast.Call)]
             yield from (AtOnce(code, f"{name}[{n}]", node, each, None) for n, each in enumerate(calls[:-1]))
-        elif made := _gives(node):
+        elif made := _makes(given) or (_gives(node) if given is node.value else None):
             yield AtOnce(code, name, made, _entry(made), value)
-        else:  # a function of the user's makes the list
-            called = last_name(node.value.func) if isinstance(node.value, ast.Call) else ""
-            for other, line in self._lines:
-                returns = [n for n in nodes_of(other) if isinstance(n, ast.Return) and spans(n, line)]
-                for inner in returns if called == other.co_name else ():
-                    if made := _makes(inner.value):
-                        yield AtOnce(other, name, made, _entry(made), value)
+        elif inner := [*self._returned(given)]:
+            yield from (AtOnce(other, name, made, _entry(made), value) for other, made in inner)
+        elif given is not node.value:
+            yield AtOnce(code, name, node, given, value)
+
+    def _returned(self, given: ast.expr) -> Iterator[tuple[CodeType, ast.expr]]:
+        """What makes the list that a function of the user's gives back."""
+        called = last_name(given.func) if isinstance(given, ast.Call) else ""
+        for other, line in self._lines:
+            returns = [n for n in nodes_of(other) if isinstance(n, ast.Return) and spans(n, line)]
+            for inner in returns if called == other.co_name else ():
+                if made := _makes(inner.value):
+                    yield other, made
 
 
 def _each_of(value: ast.expr | None) -> list[ast.expr]:
@@ -154,22 +166,28 @@ def _kept_in(frame: FrameType, lines: set[int]) -> Iterator[tuple[ast.Assign, st
             continue
         target = node.targets[0]
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            pairs = zip(target.elts, node.value.elts, strict=False)
+            pairs = [*zip(target.elts, node.value.elts, strict=False)]
             calls = [each for each, given in pairs if isinstance(of_what(given), ast.Call)]
             values = [path_value(each, frame.f_locals, frame.f_globals) for each in calls]
             for number, each in enumerate(calls[:-1]):  # the last one's is what is there
                 if _is_read(nodes, node, each):
                     later = ([values[number], other] for other in values[number + 1 :])
                     yield from ((node, ast.unparse(each), pair) for pair in later)
+            rows = [each for each, given in pairs if isinstance(given, _ROWS) and isinstance(each, _PATHS)]
+            yield from ((node, *row) for each in rows if (row := _row_of(frame, nodes, node, each)) is not None)
         elif isinstance(target, (ast.Tuple, ast.List)) and _gives(node) is not None:
             read = [each for each in target.elts[:-1] if _is_read(nodes, node, each)]
             values = [path_value(each, frame.f_locals, frame.f_globals) for each in target.elts]
             yield from ((node, ast.unparse(each), values) for each in read[:1])
-        elif isinstance(target, (ast.Name, ast.Attribute)) and _is_read(nodes, node, target):
-            value = path_value(target, frame.f_locals, frame.f_globals)
-            kind = type(value)
-            if kind in (list, tuple, dict):
-                yield node, ast.unparse(target), [*value.values()] if kind is dict else [*value]
+        elif isinstance(target, _PATHS) and (row := _row_of(frame, nodes, node, target)) is not None:
+            yield (node, *row)
+
+
+def _row_of(frame: FrameType, nodes: list[ast.AST], node: ast.Assign, target: ast.expr) -> tuple[str, list[Any]] | None:
+    """The name of a list that a line makes and others read, and what it has by now."""
+    value: Any = path_value(target, frame.f_locals, frame.f_globals) if _is_read(nodes, node, target) else None
+    kind = type(value)
+    return (ast.unparse(target), [*value.values()] if kind is dict else [*value]) if kind in _LISTS else None
 
 
 def _is_read(nodes: list[ast.AST], kept: ast.Assign, target: ast.expr) -> bool:
