@@ -88,3 +88,51 @@ def test_a_list_that_each_round_empties_keeps_nothing(tmp_path: Path) -> None:
     names = load(PRELUDE + text, tmp_path / "program.py")
     # WHEN diagnosed THEN no line keeps them
     assert not pgk.diagnose(names["step"], torch.ones(2)).failures
+
+
+RING = """
+from collections import deque
+class Reader:
+    def __init__(self, depth):
+        self.x, self.busy = torch.zeros(3, device=device), deque()
+        self.free = deque((torch.zeros(3).pin_memory(), cuda.Event()) for _ in range(depth))
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            self.y = self.x * 2
+    def submit(self, x):
+        self.x.copy_(x)
+        self.graph.replay()
+        host, event = self.free[0]
+        self.free.rotate()
+        host.copy_(self.y, non_blocking=True)
+        event.record()
+        self.busy.append((host, event))
+    def collect(self):
+        host, event = self.busy.popleft()
+        event.synchronize()
+        return host.tolist()
+def main():
+    reader, got = Reader(DEPTH), []
+    for n in range(5):
+        if len(reader.busy) == 2:
+            got.append(reader.collect())
+        reader.submit(torch.full((3,), float(n)))
+    while reader.busy:
+        got.append(reader.collect())
+    return got
+"""
+
+
+def test_memory_of_the_host_that_waits_while_another_of_its_ring_is_filled_is_none(tmp_path: Path) -> None:
+    # GIVEN two pieces of pinned memory, each of which is read ahead of its next copy WHEN diagnosed
+    found = pgk.diagnose(load(PRELUDE + RING.replace("DEPTH", "2"), tmp_path / "program.py")["main"]).failures
+    # THEN nothing is told, though replays run while one waits
+    assert not found
+
+
+@pytest.mark.sweep
+def test_memory_of_the_host_that_is_filled_while_it_waits_is_told(tmp_path: Path) -> None:
+    # GIVEN a ring of one for two that wait WHEN diagnosed
+    found = pgk.diagnose(load(PRELUDE + RING.replace("DEPTH", "1"), tmp_path / "program.py")["main"]).failures
+    # THEN the line that puts it there is told
+    assert "self.busy.append((host.clone(), event))" in found[0].fix

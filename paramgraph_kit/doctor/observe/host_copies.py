@@ -191,8 +191,12 @@ class HostCopies:
 
     def fills(self, tensor: torch.Tensor) -> bool:
         """Whether copies have filled memory of the host's again and again: what is kept there is the latest."""
+        return self.times(tensor) > 1
+
+    def times(self, tensor: torch.Tensor) -> int:
+        """How many copies have filled memory of the host's."""
         key = storage_key(tensor) if self._filled and tensor.device.type == "cpu" else 0
-        return self._filled.get(key, (None, 0))[1] > 1
+        return self._filled.get(key, (None, 0))[1]
 
     def used(self, hosts: list[torch.Tensor], filled: Collection[int], order: Order, place: Place) -> None:
         """The host reads some of its memory, or writes it."""

@@ -27,7 +27,7 @@ from paramgraph_kit.doctor.observe.held_over import HeldOver
 from paramgraph_kit.doctor.observe.kept_at_once import AtOnce, LinesOfReplays
 from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, of_round_before, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_of, row_with_clones
-from paramgraph_kit.doctor.observe.named_lists import MOST, named_in, taken_of
+from paramgraph_kit.doctor.observe.named_lists import MOST, HostsThatWait, named_in, taken_of
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
 from paramgraph_kit.doctor.observe.read_later import is_read_later, statement_at
 from paramgraph_kit.doctor.observe.results_by_name import result_of
@@ -81,7 +81,7 @@ class KeptResults:
         self._first: dict[int, dict[int, set[_Key]]] = {}  # what it had of each graph when it was seen first
         self._looks = 0
         self._replays, self._held, self._over = LinesOfReplays(), HeldInLines(), HeldOver()
-        self._away = GivenAway()
+        self._away, self._hosts = GivenAway(), HostsThatWait()
         self._at_end: list[Failure] = []
         self._then: dict[int, dict[tuple[CodeType, str], Failure]] = {}  # what lists had twice at a replay
         self._sizes: dict[int, int] = {}  # how many entries a list had when it was seen last
@@ -96,11 +96,12 @@ class KeptResults:
         spoiled: Owns = _is_none,
         reads: Owns = _is_none,
         moved: Collection[int] = (),
+        times: Callable[[torch.Tensor], int] = torch.numel,
     ) -> None:
         """A graph is replayed now; ``owns``: whether a tensor is memory that it writes; ``is_first``: not before.
 
         ``spoiled``: whether another graph has written over it; ``reads``: whether this one reads it; ``moved``: memory
-        of before that it writes in any way.
+        of before that it writes in any way; ``times``: how often copies have filled what is the host's.
         """
         self._settle(owns)
         self._looks += 1
@@ -134,6 +135,8 @@ class KeptResults:
                         first[graph] = {key for each in _owned(value, _is_any) for key in each}
                     # An entry of a dictionary, as of the last result, may be read ahead of the next replay alone.
                     old = there - first[graph] if not is_first and not issubclass(kind, dict) else set()
+                    inside = (t for part in _parts(value) for t in _tensors(part))
+                    old -= self._hosts.untouched(value, inside, times)
                     if old:
                         self._overwritten.add(id(value))
                     if not is_first and (wrong := _twice(value, owns) or taken_of(old, frame.f_code, name)):

@@ -6,7 +6,7 @@ import ast
 import asyncio
 import queue
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -50,6 +50,22 @@ def _waiting_in(value: Any) -> Any:
     if is_a(value, queue.SimpleQueue):
         return list_of(value)
     return getattr(value, "_queue", value) if is_a(value, asyncio.Queue) else value
+
+
+class HostsThatWait:
+    """Memory of the host's in lists: another of a ring may be filled next, so that a replay alone is not late."""
+
+    def __init__(self) -> None:
+        self._had: dict[int, dict[tuple[int, torch.Size], int]] = {}  # how often each was filled
+
+    def untouched(
+        self, held: Any, tensors: Iterable[torch.Tensor], times: Callable[[torch.Tensor], int]
+    ) -> set[tuple[int, torch.Size]]:
+        """What no copy has filled since it was seen there; ``times``: how often copies have filled a tensor."""
+        now = {(t.data_ptr(), t.shape): times(t) for t in tensors if t.device.type == "cpu"}
+        had = self._had.get(id(held), {})
+        self._had[id(held)] = now
+        return {key for key, often in now.items() if had.get(key, often) == often}
 
 
 def taken_of(late: set[Key], code: CodeType, name: str) -> set[Key]:

@@ -380,9 +380,9 @@ class OwnGraphs:
                 self.passed.launched(graph)
                 self.called.launched(graph)
                 self._look(graph)
-                owns, reads = self._filled_by(one), among(one.reads)
+                owns, reads, hosts = self._filled_by(one), among(one.reads), self.unordered.hosts
                 moved = self.flow.written(graph).union(*(r.writes for r in self.regions if r.graph is graph))
-                self.kept.look(id(graph), owns, not one.replayed, self._is_spoiled, reads, moved)
+                self.kept.look(id(graph), owns, not one.replayed, self._is_spoiled, reads, moved, hosts.times)
         one.replayed, one.launched, one.spoiled = True, True, None
         one.at = self.writes_seen
 
