@@ -89,3 +89,37 @@ def test_what_lines_write_to_is_given_back_as_it_is(tmp_path: Path) -> None:
     (told,) = pgk.diagnose(load(text, tmp_path / "program.py")["main"]).failures
     # THEN no copy of it is told, which would clear nothing
     assert told.fix.endswith("self.h.copy_(self.out * 0.5 + 0.1)")
+
+
+PAIR = """
+class Filter:
+    def __init__(self):
+        self.m, self.v, self.z = (torch.full((2,), float(n), device=device) for n in (0, 1, 0))
+        self.graph = cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            k = self.v / (self.v + 1)
+            self.m_out, self.v_out = self.m + k * (self.z - self.m), self.v * (1 - k)
+    def step(self, z):
+        self.z.copy_(z)
+        self.graph.replay()
+        self.m, self.v = self.m_out.clone(), self.v_out.clone()
+        GIVES
+def main():
+    f = Filter()
+    return [f.step(torch.full((2,), float(n), device=device)) for n in range(4)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("gives", "copied"),
+    [
+        ("return self.m", "return self.m.clone()"),
+        pytest.param("return self.m, self.v", "return (self.m.clone(), self.v.clone())", marks=pytest.mark.sweep),
+    ],
+)
+def test_each_tensor_that_one_line_fills_has_its_copy(gives: str, copied: str, tmp_path: Path) -> None:
+    # GIVEN a line that gives two inputs other tensors, and one that hands them out WHEN diagnosed
+    (told,) = pgk.diagnose(load(PRELUDE + PAIR.replace("GIVES", gives), tmp_path / "program.py")["main"]).failures
+    # THEN that line is told with them, once
+    assert f"self.m.copy_(self.m_out.clone()); and `{copied}` in line" in told.fix
+    assert told.fix.count("` in line") == 1

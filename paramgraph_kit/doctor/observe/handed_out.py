@@ -14,6 +14,7 @@ _MENDABLE = ("stale-input", "output-alias", "parameter-rebound")
 _FILLED = re.compile(
     r"\nafter   (?:(?:where [^,]*, )?`(?:if [^:\n]*: )?)?(?P<path>[A-Za-z_][\w.]*(?:\[[^\]]+\])?)\.copy_\("
 )
+_ALSO = re.compile(r"; ([A-Za-z_][\w.]*(?:\[[^\]]+\])?)\.copy_\(")  # what the same line fills behind it
 _KEEPS = ("append", "appendleft", "add", "put", "put_nowait", "setdefault", "insert", "extend")
 _MOST = 3  # lines that are named
 
@@ -28,10 +29,10 @@ def _with(failure: Failure) -> Failure:
     tree = tree_of(failure.frame.file) if known is not None and failure.frame is not None else None
     if known is None or tree is None or failure.frame is None:
         return failure
-    path = known["path"]
-    if f"{path}.clone()" in failure.fix or not _is_given(tree, path, failure.frame.line):
-        return failure
-    lines = dict.fromkeys(_handed_out(tree, path, failure.frame.line))
+    filled = dict.fromkeys([known["path"], *_ALSO.findall(failure.fix, known.end())])
+    at = failure.frame.line
+    new = [each for each in filled if f"{each}.clone()" not in failure.fix and _is_given(tree, each, at)]
+    lines = dict.fromkeys(_handed_out(tree, new, at))
     words = "; ".join(f"`{text}` in line {line}" for line, text in [*lines][:_MOST])
     if not words:
         return failure
@@ -45,16 +46,19 @@ def _is_given(tree: ast.Module, path: str, line: int) -> bool:
     return any(ast.unparse(part) == path for n in assigns for t in n.targets for part in elements_of(t))
 
 
-def _handed_out(tree: ast.Module, path: str, line: int) -> Iterator[tuple[int, str]]:
-    """The statements that return it, yield it or add it to a container, each with a copy in its place."""
+def _handed_out(tree: ast.Module, paths: Iterable[str], line: int) -> Iterator[tuple[int, str]]:
+    """The statements that return one, yield it or add it to a container, each with copies in their places."""
     blocks = [n for n in every(tree) if isinstance(n, (ast.With, ast.AsyncWith)) and _captures(n)]
     captured = {id(inner) for n in blocks for inner in ast.walk(n)}
-    for function in _scopes(tree, path, line):
-        for statement in (n for n in ast.walk(function) if isinstance(n, (ast.Return, ast.Expr))):
-            given = [part for part in _given(statement, "." in path) if ast.unparse(part) == path]
-            if given and id(statement) not in captured:
-                copied = _Copied(path).visit(ast.parse(ast.unparse(statement)).body[0])
-                yield statement.lineno, ast.unparse(copied)
+    found: dict[ast.stmt, set[str]] = {}
+    for path in paths:
+        for function in _scopes(tree, path, line):
+            for statement in (n for n in ast.walk(function) if isinstance(n, (ast.Return, ast.Expr))):
+                given = any(ast.unparse(part) == path for part in _given(statement, "." in path))
+                if given and id(statement) not in captured:
+                    found.setdefault(statement, set()).add(path)
+    for keeps, given_there in found.items():
+        yield keeps.lineno, ast.unparse(_Copied(given_there).visit(ast.parse(ast.unparse(keeps)).body[0]))
 
 
 def _given(statement: ast.Return | ast.Expr, is_attribute: bool) -> Iterator[ast.expr]:
@@ -76,14 +80,14 @@ def _parts(value: ast.expr | None) -> Iterator[ast.expr]:
 
 
 class _Copied(ast.NodeTransformer):
-    """Writes a copy where a path is given as it is."""
+    """Writes a copy where one of some paths is given as it is."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, paths: set[str]) -> None:
+        self.paths = paths
 
     def visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-            return ast.Name(f"{self.path}.clone()") if ast.unparse(node) == self.path else node
+            return ast.Name(f"{text}.clone()") if (text := ast.unparse(node)) in self.paths else node
         made: ast.AST = self.generic_visit(node)
         return made
 
