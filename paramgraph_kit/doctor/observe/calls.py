@@ -229,6 +229,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (builtins, "open", observer.opened),
         (logging.Logger, "handle", told),
         *((bar, name, told) for bar in _bars() for name in _OF_BARS if hasattr(bar, name)),
+        (cuda.graph, "__enter__", lambda *_: order.host_waits(by_work=True)),  # which begins with synchronize()
         (cuda.CUDAGraph, "capture_begin", lambda graph, *args, **kwargs: observer.nested(graph)),
         (cuda.CUDAGraph, "replay", observer.replayed),
         (cuda, GRAPHED, lambda *args, **kwargs: observer.graphs_callables()),

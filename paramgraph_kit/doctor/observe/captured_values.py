@@ -42,6 +42,7 @@ from paramgraph_kit.doctor.observe.captured_entries import (
     values_of,
 )
 from paramgraph_kit.doctor.observe.held import all_cells_of, attributes_of, code_of, has_librarys_lines, is_a
+from paramgraph_kit.doctor.observe.lies import Lies, is_copied_from
 from paramgraph_kit.doctor.observe.loop_elements import paths_of_variables, spread
 from paramgraph_kit.doctor.observe.names_read import body_of, inside_of, outermost
 from paramgraph_kit.doctor.observe.short_names import first_of, in_full, is_key, short_names
@@ -55,19 +56,6 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), list, tuple, set)
 _MOST = 4096  # functions that are followed
 LEARNS = ".requires_grad"
 Value = tuple[Any, ...]  # ("number", what), ("memory", address), ("word", what) or ("none", None)
-
-
-class Lies(int):
-    """The address of a tensor, which also tells its shape."""
-
-    shape: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> Lies:
-        """Where a tensor lies."""
-        lies = cls(tensor.data_ptr())
-        lies.shape = tuple(tensor.shape)
-        return lies
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +362,7 @@ def parts(value: Any) -> dict[str, Value]:
     """What of a value counts for a graph."""
     kind = type(value)  # which asks the object itself nothing
     if issubclass(kind, torch.Tensor):
-        return {"": ("memory", Lies.of(value))} if value.device.type != "cpu" else {}
+        return {"": ("memory", Lies.of(value))} if is_copied_from(value) else {}
     if kind in NUMBERS:
         return {"": ("number", value)}
     if issubclass(kind, torch.optim.Optimizer):
@@ -399,7 +387,7 @@ def _of_entries(entries: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Value
 
 def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if tensor.device.type != "cpu":
+        if is_copied_from(tensor):
             yield name, ("memory", Lies.of(tensor))
             if is_a(tensor, torch.nn.Parameter):
                 yield f"{name}{LEARNS}", ("number", tensor.requires_grad)

@@ -24,6 +24,7 @@ from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, defines, las
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.lies import is_copied_from
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -220,7 +221,8 @@ def _plain(table: Any) -> list[Any]:
 
 
 def _note_tensor(at: Key, tensor: torch.Tensor, device: str, found: dict[Key, _Held]) -> None:
-    key = storage_key(tensor) if tensor.device.type == device and not is_a(tensor, torch.nn.Parameter) else 0
+    is_read = tensor.device.type == device or (tensor.device.type == "cpu" and is_copied_from(tensor))
+    key = storage_key(tensor) if is_read and not is_a(tensor, torch.nn.Parameter) else 0
     if key:
         storage = tensor.untyped_storage()
         found[at] = _Held(key, storage_ref(storage), storage.data_ptr(), tensor.shape, tensor.dtype)

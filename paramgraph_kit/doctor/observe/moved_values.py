@@ -55,7 +55,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
 )
 from paramgraph_kit.doctor.observe.named_there import as_named_there
 from paramgraph_kit.doctor.observe.names_read import stored_in
-from paramgraph_kit.doctor.observe.none_first import owned
+from paramgraph_kit.doctor.observe.none_first import PINNED, owned
 from paramgraph_kit.doctor.observe.object_words import into_its_tensors
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.ran import has_run
@@ -188,7 +188,8 @@ def _said(moved: Moved) -> str:
         path, part = path_of(moved), ""
     if moved.then[0] == "memory":
         what = f"{part} of {path}" if part else path
-        return f"{what} has other memory from here on, and the graph reads that of its capture"
+        kind = f"{PINNED} memory" if moved.then[1].pinned else "memory"
+        return f"{what} has other {kind} from here on, and the graph reads that of its capture"
     what = f"{part.rpartition('.')[2]} of {path}" if isinstance(moved.owner, torch.optim.Optimizer) else ""
     what = what or (part_of(path, part, moved.owner) if part else path)
     now = "a tensor" if moved.now[0] == "memory" else "another one" if moved.given else moved.now[1]

@@ -24,6 +24,7 @@ _KEYS = re.compile(
     r"before  (?P<line>[^\n]*)\n"
     r"after   (?P<copy>for key, new in [^\n]*\.items\(\): (?P<path>[A-Za-z_]\w*\.\w+)\[key\]\.copy_\(new\))"
 )
+PINNED = "pinned"  # what a message calls memory of the host's
 _VIEWS = frozenset(
     """as_strided chunk contiguous detach diagonal expand expand_as flatten get narrow permute pop reshape select split
     squeeze swapaxes t to transpose unbind unfold unsqueeze view view_as""".split()  # noqa: SIM905 - shorter so
@@ -40,6 +41,8 @@ def once_it_is_there(told: Iterable[Failure], files: Iterable[str]) -> Iterator[
             copied = f"`if {found['path']} is not None: {found['copy']}`{found['where'] or ''}"
             at = failure.frame.line
             own = owned(next(n for n in ast.walk(tree) if isinstance(n, ast.Assign) and n.lineno == at))
+            if PINNED in failure.message:  # a plain copy of it is pageable, of which no graph holds a copy
+                own = own.replace(".clone()`", ".clone().pin_memory()`")
             failure = replace(failure, fix=f"before  {found['line']}\nafter   {copied}, and else {own}")
         yield _once_made(failure, names)
 

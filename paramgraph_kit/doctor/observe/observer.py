@@ -33,6 +33,7 @@ from paramgraph_kit.doctor.observe.own_graphs import VIEWS, OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, copies_pinned, is_staged, operation, refusal
 from paramgraph_kit.doctor.observe.sums import sum_of
+from paramgraph_kit.doctor.observe.taken_apart import taken_apart, without_autograd
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key, weak_ref
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
@@ -124,17 +125,13 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.stopped and threading.get_ident() == self.places.thread:
             raise TimeUp
         kwargs = kwargs or {}
-        if (self._custom or torch.is_inference_mode_enabled()) and hasattr(func, "decompose"):
-            with self:  # without autograd nothing has taken apart what is made of other operations
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+        whole = self._custom or without_autograd(args)
+        if whole and (result := taken_apart(self, func, args, kwargs)) is not NotImplemented:
+            return result
         op = operation(func)
         tensors: list[torch.Tensor] = []
         values: list[Value] = []
-        sort(args, tensors, values)
-        if kwargs:
-            sort(tuple(kwargs.values()), tensors, values)
+        sort((*args, *kwargs.values()), tensors, values)
         if any(map(is_lazy, tensors)):
             return func(*args, **kwargs)  # of a lazy module, which has no shape yet
         place = self._caused_by(self.places.here(), op, tensors)
@@ -219,6 +216,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.unordered.takes(stream, tensors, result, self._device, place)
 
     def _captured(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        whole = self.graphs and not self.makes_graph and without_autograd(args)
+        if whole and (result := taken_apart(self, func, args, kwargs)) is not NotImplemented:
+            return result
         result = func(*args, **kwargs)
         if self.graphs and not self.makes_graph:
             given: list[torch.Tensor] = []

@@ -102,6 +102,10 @@ class OneGraph:
         """Memory from outside that it reads, as far as it is known."""
         return {*self.reads, *self.fed}
 
+    def sources(self) -> set[int]:
+        """Memory that it was seen to read, also pinned memory of the host's."""
+        return {*self.reads, *(key for key, (_, fills) in self.hosts.items() if not fills)}
+
     def wrote(self, tensor: torch.Tensor, key: int) -> None:
         """Something outside of all captures writes to a tensor, which only the device knows that it touches."""
         if self.touched and tensor.untyped_storage().data_ptr() in self.touched:

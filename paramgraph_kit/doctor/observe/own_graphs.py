@@ -166,7 +166,7 @@ class OwnGraphs:
     def _waiting(self) -> dict[int, Collection[int]]:
         """Memory that graphs read which were captured and not replayed yet."""
         chosen = (each for each in self.known.values() if not each.by_torch and each not in self._opens)
-        return {id(each.graph): each.reads for each in chosen if not each.before and not each.launched}
+        return {id(each.graph): each.sources() for each in chosen if not each.before and not each.launched}
 
     def ended(self, graph: object, *, empty: bool = False) -> None:
         """The capture of a graph has ended well; ``empty``: and holds nothing."""
@@ -349,7 +349,7 @@ class OwnGraphs:
             self.misread += [with_pools_of_their_own(each, self.regions or (), one.begun) for each in lost]
             self.misread += holding_nothing(graph, self.regions or ()) if one.empty else []
             with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-                self.held.launched(graph, None if one.before else one.reads, self.device, place)
+                self.held.launched(graph, None if one.before else one.sources(), self.device, place)
                 self.fed.launched(one, self.regions or (), self.flow.written(graph), place)
         self.looked_at(graph)
         if self.regions is not None:

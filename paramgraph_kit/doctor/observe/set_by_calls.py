@@ -31,6 +31,7 @@ from paramgraph_kit.doctor.observe.exchanged import exchanged_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unbound
 from paramgraph_kit.doctor.observe.host_tests import decides_alone_in_key
+from paramgraph_kit.doctor.observe.lies import is_copied_from
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
 from paramgraph_kit.doctor.observe.picked_tensors import PICKS, picks_words
 from paramgraph_kit.doctor.observe.places import line_of
@@ -49,7 +50,6 @@ from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.steps_around import StepsAround
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import display_name, is_library
-from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _told_apart(each: Setting, found: Examination) -> Iterator[Failure]:
 
 def _is_made_ahead(use: Use, call: Call) -> bool:
     """Whether the line that reads a tensor ran, and found one of the call's own there: a hook has set it."""
-    if not is_a(use.value(), torch.Tensor):
+    if not is_a(value := use.value(), torch.Tensor) or value.device.type == "cpu":
         return False
     spots = ((step, code, at) for step in call.steps for code, at in step.place.stack[-1:] if code is use.code)
     there = [step for step, code, at in spots if line_of(code, at) == use.node.lineno]
@@ -198,7 +198,7 @@ def _counts(use: Use) -> bool:
     value = use.value()
     if isinstance(use.node, ast.Name) and type(value) in NUMBERS:
         return False  # those are tried elsewhere
-    if type(value) in NUMBERS or (is_a(value, torch.Tensor) and value.device.type == driver().device.type):
+    if type(value) in NUMBERS or (is_a(value, torch.Tensor) and is_copied_from(value)):
         return True
     return (type(value) is str and (use.decides or use.picks)) or (value is None and use.decides)
 

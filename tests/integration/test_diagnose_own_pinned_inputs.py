@@ -1,0 +1,121 @@
+"""Pinned memory that a graph copies from, and that a program gives another name between replays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+TRAINER = """
+class Trainer:
+    def __init__(self):
+        self.x, self.out = torch.zeros(4, device=device), torch.zeros(4, device=device)
+        self.host_x, self.batch = None, {}
+    def step(self):
+        self.x.copy_(READ, non_blocking=True)
+        self.out.copy_(self.x * 2)
+    def load(self, x):
+        GIVEN
+def batch(i):
+    return torch.full((4,), float(i)).pin_memory()
+def f():
+    trainer = Trainer()
+    trainer.load(batch(0))
+    trainer.step()
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        trainer.step()
+    log = []
+    for i in range(1, 4):
+        trainer.load(batch(i))
+        graph.replay()
+        log.append(trainer.out.sum().item())
+    return log
+"""
+IF_THERE = "`if self.host_x is not None: self.host_x.copy_(x)`, and else `self.host_x = x.clone().pin_memory()`"
+MENDED = "if self.host_x is not None: self.host_x.copy_(x)\n        else: self.host_x = x.clone().pin_memory()"
+ENTRY = "where `hasattr(self, 'batch')`, `for key, new in ({'x': x}).items(): self.batch[key].copy_(new)`"
+
+
+def program(given: str, tmp_path: Path, read: str = "self.host_x") -> dict[str, object]:
+    """The names of one whose trainer is given its batches so."""
+    return load(PRELUDE + TRAINER.replace("GIVEN", given).replace("READ", read), tmp_path / "program.py")
+
+
+def told(function: object) -> list[tuple[str, str, str]]:
+    """What is told of a function: the class, the line, and what to write there."""
+    found = pgk.diagnose(function).failures  # type: ignore[arg-type]
+    return [(f.code, f.frame.text if f.frame else "", f.fix.partition("after   ")[2]) for f in found]
+
+
+def test_pinned_memory_that_an_attribute_is_given_anew_is_told(tmp_path: Path) -> None:
+    # GIVEN a trainer that is handed another pinned batch between replays WHEN diagnosed
+    names = program("self.host_x = x", tmp_path)
+    # THEN the line that hands it over is told, with words that keep the memory of the capture, pinned
+    assert told(names["f"]) == [("stale-input", "self.host_x = x", IF_THERE)]
+
+
+@pytest.mark.sweep
+def test_as_its_words_say_it_gives_the_numbers_of_eager_code(tmp_path: Path) -> None:
+    # GIVEN the same with these words followed WHEN THEN nothing is told, also of waits: `with graph` waits for all
+    names = program(MENDED, tmp_path)
+    assert names["f"]() == [8.0, 16.0, 24.0]  # type: ignore[operator]
+    assert told(names["f"]) == []
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("given", "read"), [('self.batch["x"] = x', 'self.batch["x"]'), ("self.row = [x]", "self.row[0]")]
+)
+def test_entries_of_tables_are_told_as_well(given: str, read: str, tmp_path: Path) -> None:
+    # GIVEN the same of an entry of a dictionary's, and of a list that is another one WHEN THEN it is told there
+    assert [(code, line) for code, line, _ in told(program(given, tmp_path, read)["f"])] == [("stale-input", given)]
+
+
+@pytest.mark.sweep
+def test_a_step_alone_notes_who_gives_its_pinned_memory_anew(tmp_path: Path) -> None:
+    # GIVEN the step of such a trainer, alone WHEN diagnosed
+    names = program("self.host_x = x", tmp_path)
+    trainer = names["Trainer"]()  # type: ignore[operator]
+    trainer.load(names["batch"](1))  # type: ignore[operator]
+    # THEN a note names the line that gives it another one, as for memory of the device
+    assert any("self.host_x.copy_(...)" in note for note in pgk.diagnose(trainer.step).notes)
+
+
+INFERENCE = """
+@torch.inference_mode()
+def step(x):
+    return x * 2
+def f():
+    host, x, out = torch.zeros(4).pin_memory(), torch.zeros(4, device=device), []
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        y = step(x)
+    for i in range(3):
+        host.fill_(float(i))
+        x.copy_(host, non_blocking=True)
+        graph.replay()
+        out.append(READ)
+    return out
+"""
+
+
+LATE = pytest.param("y.to('cpu', non_blocking=True)", marks=pytest.mark.sweep)
+
+
+@pytest.mark.parametrize("read", ["y.cpu()", LATE])
+def test_a_copy_of_a_tensor_of_inference_mode_is_seen(read: str, tmp_path: Path) -> None:
+    # GIVEN a result made in inference mode, which a loop copies to the host, and fills its buffer again
+    names = load(PRELUDE + INFERENCE.replace("READ", read), tmp_path / "program.py")
+    # WHEN diagnosed THEN the copy that waits is a wait, and the one that does not is none
+    waits = read == "y.cpu()"
+    assert [code for code, _, _ in told(names["f"])][:1] == ([] if waits else ["work-elsewhere"])
