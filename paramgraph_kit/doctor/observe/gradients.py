@@ -33,6 +33,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     tree_of,
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.ahead_of_captures import ahead_of_captures
 from paramgraph_kit.doctor.observe.held import unbound
 from paramgraph_kit.doctor.observe.places import codes_in, line_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -123,7 +124,8 @@ def problems(
     inside = Search({}, function, ours)
     spots += [(g.file, g.node.lineno, g.function) for g in nulled if inside.has_ours(g.owner)]  # type: ignore[attr-defined]
     for file, line, name in spots:
-        if not any(file == of and first <= line <= last for of, first, last in mine):
+        inner = any(file == of and first <= line <= last for of, first, last in mine)
+        if not inner and not ahead_of_captures(file, line, function):
             text = f"sets {len(meant)} {_ON}"
             frame = Frame(display_name(file), line, name, linecache.getline(file, line).strip())
             found.setdefault((file, line), replace(rule.failure(text, frame), fix=_in_place(frame, file)))

@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, nodes_of, tree_of, unpacked
+from paramgraph_kit.doctor.observe.called_behind import called_behind
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, path_value
 from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.own_regions import Region
@@ -57,9 +58,10 @@ def may_read(region: Region, attribute: str) -> bool:
     if not region.body or None in trees:
         return True
     own = {id(n) for s in region.body for n in ast.walk(s)}
+    behind = {id(n) for each in called_behind(trees, region) for n in ast.walk(each)}  # type: ignore[arg-type]
     lines = range(region.body[0].lineno, (region.body[-1].end_lineno or region.body[-1].lineno) + 1)
     for file, tree in zip(files, trees, strict=True):
-        aside = {*_aside(tree, file, region)} - own  # type: ignore[arg-type]
+        aside = {*_aside(tree, file, region), *behind} - own  # type: ignore[arg-type]
         for node in ast.walk(tree):  # type: ignore[arg-type]
             named = isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load)
             by_text = isinstance(node, ast.Constant) and node.value == attribute
