@@ -86,6 +86,7 @@ def of_captures(
     diagnose: Callable[..., Diagnosis], whole: Diagnosis, regions: Sequence[Region], limit_s: float, fix: bool
 ) -> Diagnosis:
     """What is wrong around the captures of a program, and in them."""
+    from paramgraph_kit.doctor.observe.behind_turns import behind_turns
     from paramgraph_kit.doctor.observe.called_beside import stepped_beside
     from paramgraph_kit.doctor.observe.freed_words import without_cache
     from paramgraph_kit.doctor.observe.other_numbers import TAKES_NO_OTHERS
@@ -98,7 +99,9 @@ def of_captures(
     for region in {_what(each): each for each in regions if each.function is not None}.values():
         part = _part_of(diagnose, region, limit_s, fix)
         of_several(part, region, regions)
-        inside = [_named(f, region) for f in part.failures if f.code not in _ENDS and _may_be(f, region)]
+        turns = behind_turns(part.failures, region)
+        inside = [f for f in part.failures if f.code not in _ENDS and (_may_be(f, region) or turns(f))]
+        inside = [_named(f, region) for f in inside]
         inside = [replace(f, fix=without_cache(region) or f.fix) if f.code == "autocast-cache" else f for f in inside]
         inside = [_of_its_graph(f, region) for f in inside]
         inside = [f for f in inside if not _is_chained(f, region, regions) and not _is_around(f, region)]
