@@ -65,6 +65,22 @@ def test_pinned_memory_that_an_attribute_is_given_anew_is_told(tmp_path: Path) -
 
 
 @pytest.mark.sweep
+def test_several_of_one_line_are_kept_together(tmp_path: Path) -> None:
+    # GIVEN the same with two attributes that one line gives, both None at first WHEN diagnosed
+    given = "self.host_x, self.host_y = x, x"
+    text = TRAINER.replace("host_x, self.batch = None, {}", "host_x, self.host_y = None, None")
+    text = text.replace("self.x * 2", "self.x + y").replace("READ", "self.host_x").replace("GIVEN", given)
+    text = text.replace(
+        "        self.out.copy_", "        y = self.host_y.to(device, non_blocking=True)\n        self.out.copy_"
+    )
+    names = load(PRELUDE + text, tmp_path / "program.py")
+    # THEN their words leave the first of both to one line
+    both = "`if self.host_x is not None: self.host_x.copy_(x); self.host_y.copy_(x)`, and else "
+    both += "`self.host_x, self.host_y = x.clone().pin_memory(), x.clone().pin_memory()`"
+    assert told(names["f"]) == [("stale-input", given, both)]
+
+
+@pytest.mark.sweep
 def test_as_its_words_say_it_gives_the_numbers_of_eager_code(tmp_path: Path) -> None:
     # GIVEN the same with these words followed WHEN THEN nothing is told, also of waits: `with graph` waits for all
     names = program(MENDED, tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,14 +37,26 @@ def once_it_is_there(told: Iterable[Failure], files: Iterable[str]) -> Iterator[
     for failure in told:
         found = _WRITTEN.fullmatch(failure.fix)
         tree = tree_of(names[failure.frame.file]) if found and failure.frame and failure.frame.file in names else None
-        if found and failure.frame and tree is not None and _is_none_first(found["path"], failure.frame.line, tree):
+        paths = _written_to(found["copy"]) if found else []
+        at = failure.frame.line if failure.frame is not None else 0
+        if found and tree is not None and paths and all(_is_none_first(path, at, tree) for path in paths):
             copied = f"`if {found['path']} is not None: {found['copy']}`{found['where'] or ''}"
-            at = failure.frame.line
-            own = owned(next(n for n in ast.walk(tree) if isinstance(n, ast.Assign) and n.lineno == at))
+            own = owned(next(n for n in ast.walk(tree) if isinstance(n, ast.Assign) and n.lineno == at), written=paths)
             if PINNED in failure.message:  # a plain copy of it is pageable, of which no graph holds a copy
-                own = own.replace(".clone()`", ".clone().pin_memory()`")
+                own = own.replace(".clone()", ".clone().pin_memory()")
             failure = replace(failure, fix=f"before  {found['line']}\nafter   {copied}, and else {own}")
         yield _once_made(failure, names)
+
+
+def _written_to(copies: str) -> list[str]:
+    """What words copy into, ``self.x.copy_(x); self.y.copy_(y)``; nothing where they are no such words."""
+    try:
+        body = ast.parse(copies).body
+    except SyntaxError:
+        return []
+    calls = [n.value for n in body if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
+    into = [call.func.value for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "copy_"]
+    return [ast.unparse(each) for each in into] if len(into) == len(body) else []
 
 
 def _once_made(failure: Failure, names: Mapping[str, str]) -> Failure:
@@ -103,13 +115,26 @@ def _is_none(value: ast.expr | None) -> bool:
     return isinstance(value, ast.Constant) and value.value is None
 
 
-def owned(node: Any, as_it_is: str = "this line as it is") -> str:
-    """What gives a name a tensor that is its own: what is written to it later may go to no other one's memory."""
-    value = node.value
+def owned(node: Any, as_it_is: str = "this line as it is", written: Collection[str] = ()) -> str:
+    """What gives a name a tensor that is its own: what is written to it later may go to no other one's memory.
+
+    ``written``: which of several names these are.
+    """
+    value, target = node.value, node.targets[0]
+    if isinstance(value, ast.Tuple) and isinstance(target, ast.Tuple) and written:
+        pairs = [(ast.unparse(into), given) for into, given in zip(target.elts, value.elts, strict=False)]
+        copies = [(path in written and _copied(given)) or ast.unparse(given) for path, given in pairs]
+        return f"`{', '.join(path for path, _ in pairs)} = {', '.join(copies)}`"
+    copied = _copied(value)
+    return f"`{ast.unparse(target)} = {copied}`" if copied else as_it_is
+
+
+def _copied(value: ast.expr) -> str:
+    """A copy of what may be another one's memory; "" of what makes its own."""
     views = isinstance(value, ast.Call) and last_name(value.func) in _VIEWS
     if not views and not isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
-        return as_it_is
-    return f"`{ast.unparse(node.targets[0])} = {ast.unparse(value)}.clone()`"
+        return ""
+    return f"{ast.unparse(value)}.clone()"
 
 
 def _is_none_first(path: str, line: int, tree: ast.AST, begins: Callable[[ast.expr | None], bool] = _is_none) -> bool:
@@ -128,7 +153,7 @@ def _is_none_first(path: str, line: int, tree: ast.AST, begins: Callable[[ast.ex
 
 def _targets(node: ast.AST, line: int) -> Iterator[ast.expr]:
     if isinstance(node, ast.Assign) and node.lineno == line:
-        yield from node.targets
+        yield from (part for target in node.targets for part, _ in _pairs(target, node.value))
 
 
 def _stores(tree: ast.AST, name: str) -> Iterator[tuple[bool, ast.expr, ast.expr | None]]:
