@@ -135,3 +135,36 @@ def test_a_copy_of_a_tensor_of_inference_mode_is_seen(read: str, tmp_path: Path)
     # WHEN diagnosed THEN the copy that waits is a wait, and the one that does not is none
     waits = read == "y.cpu()"
     assert [code for code, _, _ in told(names["f"])][:1] == ([] if waits else ["work-elsewhere"])
+
+
+HELPED = """
+class Holder:
+    pass
+def captured(step):
+    step()
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        step()
+    return graph
+def f():
+    held, out = Holder(), torch.zeros(4, device=device)
+    held.x = torch.zeros(4, device=device)
+    def step():
+        out.add_(READ)
+    graph = captured(step)
+    for i in range(3):
+        held.x = torch.full((4,), float(i), device=device)
+        graph.replay()
+    return out.cpu()
+"""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("read", "count"), [("held.x", 1), ("held.x.numel()", 0)])
+def test_what_is_given_ahead_of_a_capture_and_what_is_only_measured_is_not_told(
+    read: str, count: int, tmp_path: Path
+) -> None:
+    # GIVEN an object that has a tensor ahead of the helper which captures, and another one ahead of each replay
+    names = load(PRELUDE + HELPED.replace("READ", read), tmp_path / "program.py")
+    # WHEN diagnosed THEN the line behind the capture alone is told, and none where only its size is asked
+    assert [line for _, line, _ in told(names["f"])] == ["held.x = torch.full((4,), float(i), device=device)"] * count

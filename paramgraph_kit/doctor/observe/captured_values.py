@@ -54,6 +54,7 @@ _MOST_S = 1.0  # that looking may take; then only at some replays
 NOTHING = object()
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), list, tuple, set)
 _MOST = 4096  # functions that are followed
+_ABOUT = frozenset("shape size numel dim ndim dtype device is_pinned element_size nelement".split())  # noqa: SIM905
 LEARNS = ".requires_grad"
 Value = tuple[Any, ...]  # ("number", what), ("memory", address), ("word", what) or ("none", None)
 
@@ -247,6 +248,8 @@ class CapturedValues:
                 is_moved = then[part] != now[part] and (number, part) not in self.moved
                 if part.endswith(LEARNS):  # what was switched for the capture alone is another one at all replays
                     is_moved = is_moved and (number, part) in self.as_then
+                if is_moved and _is_as_large(use, then[part], now[part]):
+                    is_moved = False
                 if "word" in (then[part][0], now[part][0]) and not (use.decides or use.picks):
                     is_moved = False  # it may be a name that is told
                 if (
@@ -290,6 +293,14 @@ class CapturedValues:
             return False
         keys = self.then[number] if is_dict(self.uses[number].value()) else ()
         return self.then[number].get(part) == value or any(self.then[number][key] == value for key in keys)
+
+
+def _is_as_large(use: Use, then: Value, now: Value) -> bool:
+    """Whether a line only asks what a tensor is like, ``self.x.shape``, and another one is just so."""
+    if then[0] != "memory" or now[0] != "memory" or then[1].shape != now[1].shape:
+        return False
+    above = above_of(use.code, use.node)
+    return isinstance(above, ast.Attribute) and above.attr in _ABOUT
 
 
 def uses_of(body: list[ast.stmt], code: CodeType, outer: Names) -> list[Use]:
