@@ -24,7 +24,7 @@ _NOTE = "the rate of {path} is a number that a graph keeps, and {at} sets it: wh
 
 
 def rates_by_methods(function: Callable[..., Any], codes: Collection[CodeType], notes: list[str]) -> Iterator[Failure]:
-    """Lines that do so in a loop with replays, or with the step; ``notes`` gets those of which no loop is known."""
+    """Lines that do so in a loop with replays; ``notes`` gets those of which no loop is known."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     if owner is None or is_a(owner, type):
         return
@@ -65,24 +65,26 @@ def _given(code: CodeType, held: Collection[str]) -> Iterator[tuple[str, ast.Ass
 
 
 def _runs_between(file: str, method: str, step: str) -> bool:
-    """Whether a loop calls a method and replays a graph of the step's, or calls the step of which there is no graph."""
+    """Whether a loop that replays calls a method of the step's object, with what is another one in each round."""
     tree = tree_of(file)
     functions = [n for n in every(tree) if isinstance(n, FUNCTIONS[:2])] if tree is not None else []
     if tree is None or sum(n.name == method for n in functions) != 1:
         return False
     for body in (*functions, tree):
         nodes = [n for statement in body.body for n in here(statement, FUNCTIONS)]
-        stepped = _called_on(nodes, step)
-        captures = bool(_called_on(nodes, "replay"))
+        stepped = {ast.unparse(func.value) for func, _ in _called(nodes, step)}
         for loop in (n for n in nodes if isinstance(n, LOOPS)):
-            inside = [n for statement in loop.body for n in here(statement, FUNCTIONS)]
-            launches = _called_on(inside, "replay") if captures else _called_on(inside, step)
-            if launches and not stepped.isdisjoint(_called_on(inside, method)):
+            inside = [n for n in ast.walk(loop) if not isinstance(n, FUNCTIONS)]
+            moved = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            given = [call for func, call in _called(inside, method) if ast.unparse(func.value) in stepped]
+            read = {n.id for call in given for n in ast.walk(call) if isinstance(n, ast.Name)}
+            if not read.isdisjoint(moved) and any(_called(inside, "replay")):
                 return True
     return False
 
 
-def _called_on(nodes: list[ast.AST], method: str) -> set[str]:
-    """What a method is called of."""
-    calls = (n.func for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
-    return {ast.unparse(func.value) for func in calls if func.attr == method}
+def _called(nodes: list[ast.AST], method: str) -> Iterator[tuple[ast.Attribute, ast.Call]]:
+    """The calls of a method."""
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method:
+            yield node.func, node
