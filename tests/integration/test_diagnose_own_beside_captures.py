@@ -55,7 +55,7 @@ def scaled(env):
 
 def lines(function: object, *args: object) -> list[tuple[str, str]]:
     """What is told of a function: the class and the line."""
-    found = pgk.diagnose(function, *args).failures  # type: ignore[arg-type]
+    found = pgk.diagnose(function, *args).failures
     return [(f.code, f.frame.text if f.frame else "") for f in found]
 
 

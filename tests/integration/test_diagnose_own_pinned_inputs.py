@@ -53,7 +53,7 @@ def program(given: str, tmp_path: Path, read: str = "self.host_x") -> dict[str, 
 
 def told(function: object) -> list[tuple[str, str, str]]:
     """What is told of a function: the class, the line, and what to write there."""
-    found = pgk.diagnose(function).failures  # type: ignore[arg-type]
+    found = pgk.diagnose(function).failures
     return [(f.code, f.frame.text if f.frame else "", f.fix.partition("after   ")[2]) for f in found]
 
 
