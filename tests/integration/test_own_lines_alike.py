@@ -11,6 +11,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.own_lines import in_own_lines
+from paramgraph_kit.verbs import _pieces
 from tests.integration.rewritten import run
 from tests.integration.test_own_lines import parts
 
@@ -55,29 +56,33 @@ args = (torch.randn(8, 4).to(device),)
 """
 
 
-def test_each_of_two_lines_that_are_written_alike_has_its_own_words(tmp_path: Path) -> None:
+def test_each_of_two_lines_that_are_written_alike_has_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a step that draws on the CPU at two lines, written alike, and counts by what the host asks
     names = run(TURNS, tmp_path)
-    # WHEN it is fixed, and nothing is known of pieces
+    # WHEN it is fixed, and no pieces are proved, to which words for several places would give way
+    monkeypatch.setattr(_pieces, "in_pieces", lambda *_, **__: _pieces.NOT_PROVED)
     found = pgk.diagnose(names["f"], *names["args"], fix=True)
     assert found.fix is not None
-    whole: Any = found.fix
-    fix = replace(whole, pieces="")
-    told = in_own_lines(names["f"], names["args"], {}, list(found), whole.left, fix)
-    # THEN both are told to be drawn before a launch, each into a tensor of its own
-    drawn = [parts(each.fix)[1] for each in told if each.code == "copy-to-gpu"]
-    assert len(drawn) == 2, told
-    assert "once `z_in = " in drawn[0], told
-    assert "once `z_in_2 = " in drawn[1], told
-    assert "here `z = z_in_2.clone()`" in drawn[1], told
+    fix: Any = found.fix
+    assert not fix.pieces
+    # THEN the diff draws the first before each launch, and the second, in a branch, is told to have its own tensor
+    drawn = [parts(each.fix)[1] for each in found if each.code == "copy-to-gpu"]
+    assert len(drawn) == 2, found
+    assert drawn[0] == "z = z_in"
+    assert "\n+        z_in.copy_(torch.randn(b, 6).to(device)" in fix.diff
+    assert "once `z_in_2 = " in drawn[1], found
+    assert "before each launch of this way `z_in_2.copy_(" in drawn[1], found
+    assert "here `z = z_in_2.clone()`" in drawn[1], found
     # AND what is counted is told to be the host's, as long as no diff has it in a tensor
-    words = {parts(each.fix)[0]: parts(each.fix)[1] for each in told}
-    assert "belongs before each launch" in words["self.rounds += 1"], told
+    words = {parts(each.fix)[0]: parts(each.fix)[1] for each in found}
+    assert "belongs before each launch" in words["self.rounds += 1"], found
     # WHEN one has
     head, *_ = fix.diff.splitlines()
     at = (tmp_path / "program.py").read_text().splitlines().index("        self.rounds = 0") + 1
     made = "\n+        self.rounds = torch.tensor(0, device=device)\n"
-    left = [each for each in whole.left if each.code == "copy-to-gpu"]
+    left = [each for each in fix.left if each.code == "copy-to-gpu"]
     fix = replace(fix, diff=f"{head}\n+++ {head[4:]}\n@@ -{at},1 +{at},1 @@\n-        self.rounds = 0{made}")
     told = in_own_lines(names["f"], names["args"], {}, list(found), left, fix)
     # THEN the graph counts it
