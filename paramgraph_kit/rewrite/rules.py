@@ -67,7 +67,7 @@ from paramgraph_kit.rewrite.expressions.state import (
     set_elsewhere,
     shifted,
 )
-from paramgraph_kit.rewrite.loops import at_places, early, ending, lists, searched, some_rounds
+from paramgraph_kit.rewrite.loops import at_places, early, ending, left_early, lists, searched, some_rounds
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place, asked
 from paramgraph_kit.rewrite.source.set_later import is_of_settings, is_set_later
@@ -101,6 +101,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         early.leave_round_out,
         early.count_up,
         ending.end_all,
+        left_early.keep_what_it_left_with,
         branches.choose_by_where,
         chains.choose_among,
         counted_apart.count_behind_it,
@@ -129,6 +130,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         some_rounds.keep_which,
         early.count_up,
         ending.end_all,
+        left_early.keep_what_it_left_with,
         both_ways.choose_what_is_given,
         both_ways.add_nothing_instead,
         branches.choose_by_where,
@@ -148,6 +150,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         early.go_on,
         early.leave_round_out,
         ending.end_all,
+        left_early.keep_what_it_left_with,
         branches.choose_by_where,
         chains.choose_among,
         counted_apart.count_behind_it,
@@ -172,6 +175,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         number_lists.list_on_device,
         number_lists.ask_there,
         ending.end_all,
+        left_early.keep_what_it_left_with,
         readings.reduce_there,
         of_numpy.ask_its_size,
         of_numpy.compute_there,

@@ -62,8 +62,11 @@ def end_all(place: Place) -> list[Edit]:
     return found.edits if found is not None and not found.handed else []
 
 
-def ending(place: Place) -> Ending | None:
-    """How the loop of a statement that ends it goes on; None where it may do something that nobody can leave out."""
+def ending(place: Place, rounds: type[LoopRounds] | None = None) -> Ending | None:
+    """How the loop of a statement that ends it goes on; None where it may do something that nobody can leave out.
+
+    ``rounds``: what rewrites its lines.
+    """
     source, function = place.source, place.source.function_of(place.statement)
     loop = _loop_of(place)
     if loop is None or function is None:
@@ -79,7 +82,7 @@ def ending(place: Place) -> Ending | None:
     left = {n for part in (*breaks, *leave) for n in within(part)}
     if any(isinstance(n, _LEAVES) for part in loop.body for n in within(part) if n not in left):
         return None
-    return _Rounds(place, source, function, loop, breaks, *leave).found()
+    return (rounds or LoopRounds)(place, source, function, loop, breaks, *leave).found()
 
 
 def _loop_of(place: Place) -> ast.For | ast.While | None:
@@ -89,7 +92,7 @@ def _loop_of(place: Place) -> ast.For | ast.While | None:
     return node if isinstance(node, (ast.For, ast.While)) else None
 
 
-class _Rounds(Inner):
+class LoopRounds(Inner):
     """One loop, while it is rewritten."""
 
     def __init__(
