@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from paramgraph_kit.rewrite.source.rowwise import ELEMENTS
+from paramgraph_kit.rewrite.source.row_modules import ELEMENTS
 
 SHAPES = frozenset(
     """transpose permute view reshape unsqueeze squeeze expand movedim moveaxis swapaxes swapdims flatten unflatten

@@ -14,33 +14,18 @@ from paramgraph_kit.rewrite.source.edits import path_of
 from paramgraph_kit.rewrite.source.gone_through import gone_through
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, integer
+from paramgraph_kit.rewrite.source.row_modules import (
+    ALONG,
+    ELEMENTS,
+    dim_of,
+    given_to,
+    is_function,
+    is_rowwise_module,
+)
 from paramgraph_kit.rewrite.source.widths import takes_all
 
-# Of each element alone, whatever they are called on.
-ELEMENTS = frozenset(
-    """abs acos add asin atan bool ceil clamp clip clone contiguous cos cosh deg2rad detach div double eq erf exp expm1
-    float floor fmod ge gelu gt half hardtanh int isfinite isnan le leaky_relu lerp log log10 log1p log2 logical_and
-    logical_not logical_or logit long lt masked_fill maximum minimum mul nan_to_num ne neg pow reciprocal relu remainder
-    round rsqrt sigmoid sign silu sin sinh softplus sqrt square sub tan tanh to trunc type_as where elu selu mish
-    hardswish relu6 logsigmoid zeros_like ones_like""".split()  # noqa: SIM905
-)
-# Of each row alone where they go along another dimension, which is their first argument or ``dim=``.
-_ALONG = frozenset(
-    """all amax amin any argmax argmin cumprod cumsum flatten gather log_softmax logsumexp max mean min norm prod
-    softmax squeeze std sum topk unsqueeze var""".split()  # noqa: SIM905
-)
 _PAIRS = frozenset(("max", "min", "topk", "sort", "median", "kthvalue", "mode", "cummax", "cummin"))  # give two
 _LOSSES = frozenset(("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"))
-_ROWWISE = (
-    torch.nn.Linear,
-    torch.nn.Embedding,
-    torch.nn.LayerNorm,
-    torch.nn.Identity,
-    torch.nn.Flatten,
-    torch.nn.Sequential,
-    torch.nn.ModuleList,
-    torch.nn.ModuleDict,
-)
 IsRow = Callable[[ast.AST], bool]
 
 
@@ -72,50 +57,32 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
     if name in ("max", "min") and path_of(part.func) == f"torch.{name}" and len(part.args) == 2 and not part.keywords:
         return integer(part.args[1]) is None and all(_has_rows(n, is_row) for n in part.args)  # of two tensors
     if name == "normalize" and path_of(part.func) in ("F.normalize", "torch.nn.functional.normalize"):
-        dim = _dim(part, 2) or 1
+        dim = dim_of(part, 2) or 1
         return dim > 0 or (_rank(place, part.args[0]) or 0) + dim > 0
     if name in ("view", "reshape") and len(part.args) > 1:
         # How many rows there are is not said, and no two of them come together.
         return integer(part.args[0]) == -1 and (_parts_rows(place, part) or _lets_go_of_one(part))
-    if name == "unsqueeze" and _dim(part) == -1:
+    if name == "unsqueeze" and dim_of(part) == -1:
         return True
-    if name in ("cat", "concat") and _is_function(part) and isinstance(part.args[0], (ast.List, ast.Tuple)):
-        dim, each = _dim(part), part.args[0].elts  # side by side, each with a row for each
+    if name in ("cat", "concat") and is_function(part) and isinstance(part.args[0], (ast.List, ast.Tuple)):
+        dim, each = dim_of(part), part.args[0].elts  # side by side, each with a row for each
         return all(is_row(n) or _has_rows(n, is_row) for n in each) and (
             dim > 0 or (dim < 0 and all((_rank(place, n) or 0) + dim > 0 for n in each))
         )
-    if name in _ALONG and (dim := _dim(part)):
-        return dim > 0 or (_rank(place, _given(part)) or 0) + dim > 0 or _is_module(place, part)
+    if name in ALONG and (dim := dim_of(part)):
+        return dim > 0 or (_rank(place, given_to(part)) or 0) + dim > 0 or _is_module(place, part)
     if isinstance(part.func, ast.Subscript):  # ``experts[e](x[at])``
         at = part.func.slice
         return not any(is_row(n) for n in ast.walk(at)) and has_rowwise_modules(place, path_of(part.func.value) or "_")
     value = _value(place, path_of(part.func)) if path_of(part.func) else None
-    return isinstance(value, torch.nn.Module) and all(_is_rowwise(place, each) for each in value.modules())
+    given = [*part.args, *(option.value for option in part.keywords)]
+    wide = all(_has_rows(n, is_row) and (_rank(place, n) or 0) > 1 for n in given)
+    return isinstance(value, torch.nn.Module) and is_rowwise_module(place, value, wide=wide)
 
 
 def _has_rows(node: ast.expr, is_row: IsRow) -> bool:
     """``x[row]`` and ``emb(row)``: something has a row for each."""
     return any(map(is_row, ast.walk(node)))
-
-
-def _dim(call: ast.Call, at: int = 0) -> int:
-    """The dimension along which something goes; 0 where that is not told. ``at``: which argument of a method it is."""
-    given = [option.value for option in call.keywords if option.arg == "dim"] or call.args[at : at + 1]
-    if not at and _is_function(call):
-        given = [option.value for option in call.keywords if option.arg == "dim"] or call.args[1:2]
-    return (integer(given[0]) or 0) if given else 0
-
-
-def _is_function(call: ast.Call) -> bool:
-    """Whether a call is that of a function of torch's, and not of a method."""
-    return isinstance(call.func, ast.Attribute) and path_of(call.func.value) in ("torch", "F", "torch.nn.functional")
-
-
-def _given(call: ast.Call) -> ast.AST | None:
-    """What a function of torch's, or a method, goes along."""
-    if _is_function(call):
-        return call.args[0] if call.args else None
-    return call.func.value if isinstance(call.func, ast.Attribute) else None
 
 
 def _rank(place: Place, node: ast.AST | None) -> int | None:
@@ -134,7 +101,7 @@ def _rank(place: Place, node: ast.AST | None) -> int | None:
         sides = (_rank(place, node.left), _rank(place, node.right))
         return max((each for each in sides if each is not None), default=None)
     if isinstance(node, ast.Call) and called(node) in ELEMENTS:
-        return _rank(place, _given(node))
+        return _rank(place, given_to(node))
     if isinstance(node, ast.Call) and len(node.args) == 1 and path_of(node.func):
         value = _value(place, path_of(node.func))
         return _rank(place, node.args[0]) if isinstance(value, torch.nn.Module) else None
@@ -144,7 +111,7 @@ def _rank(place: Place, node: ast.AST | None) -> int | None:
 def _parts_rows(place: Place, call: ast.Call) -> bool:
     """Whether a view has each row of what it is of in one row, or in several, as far as sizes are known."""
     sizes = [integer(each) for each in call.args[1:]]
-    whole, wanted = _size_of_row(place, _given(call)), math.prod(each or 0 for each in sizes)
+    whole, wanted = _size_of_row(place, given_to(call)), math.prod(each or 0 for each in sizes)
     return whole is not None and wanted > 0 and whole % wanted == 0
 
 
@@ -170,7 +137,7 @@ def _size_of_row(place: Place, node: ast.AST | None) -> int | None:
         sides = (_size_of_row(place, node.left), _size_of_row(place, node.right))
         return max((each for each in sides if each is not None), default=None)
     if isinstance(node, ast.Call) and called(node) in ELEMENTS:
-        return _size_of_row(place, _given(node))
+        return _size_of_row(place, given_to(node))
     return None
 
 
@@ -181,41 +148,10 @@ def _is_module(place: Place, call: ast.Call) -> bool:
     return bool(path) and isinstance(_value(place, path), torch.nn.Module)
 
 
-def _computes_rows(place: Place, module: torch.nn.Module) -> bool:
-    """Whether the ``forward`` of a class in the same file calls other modules and what computes each row alone."""
-    classes = (
-        n for n in ast.walk(place.source.tree) if isinstance(n, ast.ClassDef) and n.name == type(module).__name__
-    )
-    parts = [n for each in classes for n in each.body if isinstance(n, ast.FunctionDef) and n.name == "forward"]
-    if len(parts) != 1 or type(module).__module__.startswith("torch."):
-        return False
-    for node in (n for part in parts[0].body for n in ast.walk(part)):
-        if isinstance(node, (ast.For, ast.While, ast.If, ast.Subscript)):
-            return False
-        if isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "H"):
-            return False
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            return False
-        if isinstance(node, ast.Call):
-            own = path_of(node.func).split(".")
-            inner = own[0] == "self" and isinstance(module._modules.get(own[-1]), torch.nn.Module) and len(own) == 2
-            if not inner and called(node) not in ELEMENTS and not (called(node) in _ALONG and _dim(node) > 0):
-                return False
-    return True
-
-
-def _is_rowwise(place: Place, module: torch.nn.Module) -> bool:
-    known = type(module).__module__.startswith("torch.nn.modules.activation") and not isinstance(
-        module, (torch.nn.MultiheadAttention, torch.nn.RReLU, torch.nn.Softmax, torch.nn.LogSoftmax)
-    )
-    own = known or type(module) in _ROWWISE or _computes_rows(place, module)
-    return own and not module._forward_hooks and not module._forward_pre_hooks
-
-
 def has_rowwise_modules(place: Place, path: str) -> bool:
     """Whether what a path holds is a list of modules, of which each computes each row alone."""
     held = _value(place, path)
-    return isinstance(held, torch.nn.ModuleList) and all(_is_rowwise(place, each) for each in held.modules())
+    return isinstance(held, torch.nn.ModuleList) and is_rowwise_module(place, held)
 
 
 def _value(place: Place, path: str) -> Any:

@@ -10,7 +10,7 @@ import torch
 from paramgraph_kit.rewrite.expressions.picks.shapes import MASKS, form_of
 from paramgraph_kit.rewrite.source.edits import Edit, combined, path_of
 from paramgraph_kit.rewrite.source.place import Form, Place, called, renamed
-from paramgraph_kit.rewrite.source.rowwise import ELEMENTS
+from paramgraph_kit.rewrite.source.row_modules import ELEMENTS
 from paramgraph_kit.rewrite.source.widths import takes_all
 
 _SEEN = re.compile(r"index(?:_put_)? of \w+\[([\d, ]*)\], bool\[([\d, ]*)\]")
