@@ -41,18 +41,37 @@ class KeptResults:
         return found
 
 
+_CONTAINERS = (dict, list, set, deque)
+_WHOLE = object()  # the key of what has no entries
+
+
 def moved_among(before: Sequence[Any], now: Sequence[Any]) -> set[int]:
     """Tensors, by their ids, that all who held them at first have given up, and that others hold: two are exchanged.
 
     Who has them is seen by what each holds; which of two pieces of memory that is, nobody asks.
     """
-    then, today = _held_at(before), _held_at(now)
+    same = _same(before, now)
+    then, today = _held_at(before, same), _held_at(now, same)
     return {each for each, places in then.items() if each in today and places.isdisjoint(today[each])}
 
 
-def _held_at(values: Sequence[Any]) -> dict[int, set[tuple[int, Any, int]]]:
+def _same(before: Sequence[Any], now: Sequence[Any]) -> set[tuple[int, Any]]:
+    """Where one dictionary or list is before and now, which holds in both what it holds today: it tells by itself."""
+    then = {(number, key): value for number, key, value in _wholes_and_entries(before)}
+    every = (((number, key), value) for number, key, value in _wholes_and_entries(now))
+    return {at for at, value in every if isinstance(value, _CONTAINERS) and then.get(at) is value}
+
+
+def _wholes_and_entries(values: Sequence[Any]) -> Iterator[tuple[int, Any, Any]]:
+    yield from ((number, _WHOLE, value) for number, value in enumerate(values))
+    yield from _entries(values)
+
+
+def _held_at(values: Sequence[Any], same: set[tuple[int, Any]]) -> dict[int, set[tuple[int, Any, int]]]:
     found: dict[int, set[tuple[int, Any, int]]] = {}
     for number, key, value in _entries(values):
+        if not same.isdisjoint(((number, key), (number, _WHOLE))):
+            continue
         for at, leaf in enumerate(tree_leaves(value)):
             if isinstance(leaf, torch.Tensor):
                 found.setdefault(id(leaf), set()).add((number, key, at))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -331,12 +332,27 @@ def _has_others(place: Place, table: ast.expr) -> bool:
 
 
 def fill_each_entry(place: Place) -> list[Edit]:
-    """``state["x"], state["P"] = x, P`` of what the step has read is ``state["x"].copy_(x)``, one after the other."""
+    """``state["x"], state["P"] = x, P`` of what the step has read is ``state["x"].copy_(x)``, one after the other.
+
+    Of a helper that is given such entries, those that call it exchange them: ``d["a"], d["b"] = flip(d["a"], d["b"])``.
+    """
+    if edits := _each_entry(place):
+        return edits
+    function = place.source.function_of(place.statement)
+    if function is None or function.name == place.entry:
+        return []
+    calls = [n for n in place.source.parents if isinstance(n, ast.Call) and called(n) == function.name]
+    callers = (replace(place, statement=place.source.statement_of(n)) for n in calls if place.source.function_of(n))
+    return next((edits for each in callers if (edits := _each_entry(each))), [])
+
+
+def _each_entry(place: Place) -> list[Edit]:
     source, function = place.source, place.source.function_of(place.statement)
     if function is None:
         return []
     every = [node for part in function.body for node in within(part)]
     read = {place.text(n) for n in within(place.statement) if isinstance(n, ast.Subscript) and _is_read(n)}
+    names = {n.id for n in within(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     tests = [n for n in every if isinstance(n, ast.Compare) and isinstance(n.ops[0], (ast.Is, ast.IsNot))]
     asked = {place.text(n.left) for n in tests}
     for node in every:
@@ -346,11 +362,16 @@ def fill_each_entry(place: Place) -> list[Edit]:
         pairs = [(target, node.value)]
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
             pairs = list(zip(target.elts, node.value.elts, strict=False))
+        found = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Call)  # by a helper, which may exchange
+        pairs = [(each, node.value) for each in target.elts] if found and isinstance(target, ast.Tuple) else pairs
         entries = [each for each, _ in pairs if isinstance(each, ast.Subscript)]
         texts = {place.text(each) for each in entries}
         if texts & asked:
             continue  # while it is None there is nothing to write to
-        if len(entries) != len(pairs) or not texts & read or not all(_is_entry(place, each) for each in entries):
+        by_name = {text for other in every for text in _texts_named(place, other, names)}
+        if len(entries) != len(pairs) or not texts & (read | by_name):
+            continue
+        if not all(_is_entry(place, each) for each in entries):
             continue
         if any(keeps_or_exchanges(place, each.value) for each in entries):
             continue
@@ -361,6 +382,8 @@ def fill_each_entry(place: Place) -> list[Edit]:
         lines = [f"{place.text(each)}.copy_({_alone_of(place, value)})" for each, value in pairs]
         if len(pairs) > 1 and any(_reads_one(place, value, texts, kept) for _, value in pairs):
             lines = _all_before_any(place, pairs, texts, kept)
+        if found:
+            lines = _held_and_new(place, entries, f"[each.clone() for each in {place.text(node.value)}]")
         return [source.replace(node, f"\n{source.indent(node)}".join(lines))]
     return []
 
@@ -373,14 +396,18 @@ def _reads_one(place: Place, value: ast.expr, texts: set[str], kept: set[str]) -
 
 def _all_before_any(place: Place, pairs: list[tuple[ast.expr, ast.expr]], texts: set[str], kept: set[str]) -> list[str]:
     """``d["a"], d["b"] = d["b"], x`` as copies: all that is read is there before the first of them writes."""
-    held, new = (fresh(word, place.taken) for word in ("held", "new"))
     values = [
         f"{place.source.bracketed(value)}.clone()" if _reads_one(place, value, texts, kept) else place.text(value)
         for _, value in pairs
     ]
-    entries = ", ".join(place.text(each) for each, _ in pairs)
+    return _held_and_new(place, [each for each, _ in pairs], f"[{', '.join(values)}]")
+
+
+def _held_and_new(place: Place, entries: Sequence[ast.expr], values: str) -> list[str]:
+    held, new = (fresh(word, place.taken) for word in ("held", "new"))
+    texts = ", ".join(map(place.text, entries))
     return [
-        f"for {held}, {new} in zip(({entries}), [{', '.join(values)}], strict=True):",
+        f"for {held}, {new} in zip(({texts}), {values}, strict=True):",
         f"    {held}.copy_({new}{'.detach()' * place.trains}.view_as({held}))",
     ]
 
@@ -417,13 +444,23 @@ def _is_handed(place: Place, path: str) -> bool:
 
 def _named_so(place: Place, node: ast.AST, texts: set[str]) -> list[ast.Name]:
     """Names that are given one of these entries as it is."""
+    pairs = _given_names(node)
+    return [one for one, given in pairs if place.text(given) in texts]
+
+
+def _texts_named(place: Place, node: ast.AST, names: set[str]) -> list[str]:
+    """The entries that a statement gives one of some names."""
+    return [place.text(given) for one, given in _given_names(node) if one.id in names]
+
+
+def _given_names(node: ast.AST) -> list[tuple[ast.Name, ast.expr]]:
     if not isinstance(node, ast.Assign):
         return []
     target, value = node.targets[0], node.value
     pairs = [(target, value)]
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         pairs = list(zip(target.elts, value.elts, strict=False))
-    return [one for one, given in pairs if isinstance(one, ast.Name) and place.text(given) in texts]
+    return [(one, given) for one, given in pairs if isinstance(one, ast.Name)]
 
 
 def _alone_of(place: Place, value: ast.expr) -> str:
