@@ -11,13 +11,14 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.observe.fetched_anew import FETCHED
+from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import feeding, later
 from paramgraph_kit.rewrite.foreseen import Foreseeing
 from paramgraph_kit.rewrite.helping import call_of
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops.fetched import CODES, Batch, Fetch, bring, fetches_of
 from paramgraph_kit.rewrite.source import moving
-from paramgraph_kit.rewrite.source.edits import Function, Source, within
+from paramgraph_kit.rewrite.source.edits import Function, Source, path_of, within
 from paramgraph_kit.rewrite.source.hosts import METADATA
 from paramgraph_kit.rewrite.source.place import Form, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
@@ -74,6 +75,30 @@ class Fetching(Foreseeing):
         direct = any(isinstance(held.get(n, self.space.get(n)), _OF_DEVICE) for n in names)
         return direct or self._is_of_device(later.reached(self.sources.values(), names))
 
+    def _is_device_work(self, node: ast.stmt) -> bool:
+        """Whether the device computes in a statement with what an object holds there: that is for a launch to do.
+
+        ``self.data[rows]`` only picks, and ``torch.full_like(a, random.random())`` gets its number alone.
+        """
+        for each in within(node):
+            if isinstance(each, ast.Call) and isinstance(self._value(path_of(each.func)), torch.nn.Module):
+                return True
+            if isinstance(each, (ast.Name, ast.Attribute)) and not self._only_asks(each, node):
+                value = self._value(path_of(each))
+                if isinstance(value, torch.Tensor) and value.device.type == device().type:
+                    return True
+        return False
+
+    @staticmethod
+    def _only_asks(node: ast.expr, below: ast.stmt) -> bool:
+        """Whether rows of a tensor are picked, or its size, type or device is asked for."""
+        for above in within(below):
+            if isinstance(above, ast.Subscript) and above.value is node:
+                return True
+            if isinstance(above, ast.Attribute) and above.value is node and above.attr in METADATA:
+                return True
+        return False
+
     def _is_of_device(self, names: set[str]) -> bool:
         """Whether functions with these names have models or optimizers in their lines."""
         held = attributes_of(self.prover.state)
@@ -97,7 +122,8 @@ class Fetching(Foreseeing):
             return self._fetch_in_methods(*at, failures)
         source, function = at
         found = fetches_of(source, function, wanted, self._host_test(function))
-        if not found or self._is_read_elsewhere(function, found):
+        moved = (each for one in found for each in one.moved)
+        if not found or self._is_read_elsewhere(function, found) or any(map(self._is_device_work, moved)):
             return []
         order: list[tuple[Any, Form | None]] = []
         seen = self._watched_values(source, [one.at.value for one in found], lambda: Batch(order=order))

@@ -19,10 +19,14 @@ HARDLY = (
 def tell_little(found: Rewriting) -> None:
     """Say of a whole rewriting that most of the step runs behind its graph, and that nothing brings more there."""
     found.is_little = True
-    inside, behind = found.worth.inside, found.worth.behind
-    text = f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
     said = told_of_little(found).partition(", unless" if is_thin(found) else ":")[0]
-    found.verified += [each for each in (text, said) if each not in found.verified]
+    found.verified += [each for each in (found.worth.told, said) if each not in found.verified]
+
+
+def tell_share(found: Rewriting) -> None:
+    """Say of a whole rewriting how much of the step is in its graph, where the launch lacks something."""
+    if found.complete and found.worth.is_worth_telling and found.worth.told not in found.verified:
+        found.verified.append(found.worth.told)
 
 
 def told_of_little(found: Rewriting) -> str:

@@ -31,7 +31,7 @@ from paramgraph_kit.rewrite.begun_numbers import begun_inside, in_words, is_writ
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.filled_anew import WHY, frozen_fills
-from paramgraph_kit.rewrite.little import told_of_little, with_more
+from paramgraph_kit.rewrite.little import tell_share, told_of_little, with_more
 from paramgraph_kit.rewrite.memory_owners import MEMORY, OTHER_MEMORY, tensor_slots
 from paramgraph_kit.rewrite.moving_numbers import for_each_number, with_numbers_moving, wrong_given
 from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_wrong_there
@@ -39,7 +39,7 @@ from paramgraph_kit.rewrite.proving.constructed import wrongly_made
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
 from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
 from paramgraph_kit.rewrite.proving.results import flat_tensors
-from paramgraph_kit.rewrite.proving.worth import ENOUGH, Worth, is_mostly_inside
+from paramgraph_kit.rewrite.proving.worth import ENOUGH, Ahead, Worth, is_mostly_inside
 from paramgraph_kit.rewrite.reads import called_by, frozen, mode_set
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.returned import copy_what_is_kept, written_by
@@ -80,6 +80,7 @@ def rewrite(
     attempt.prover.is_part = part
     try:
         found = _first_whole(attempt, failures, known)
+        tell_share(found)
         if found.complete and (text := branch_behind(found)):
             found.verified.append(text)
         return found
@@ -141,8 +142,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         return for_each_number(
             attempt, without_gradients(truth), back
         )  # others would step with gradients that no launch makes
-    moved = attempt.prover.operations[1]
-    whole_inside, plain_lines = first.complete and is_mostly_inside(attempt.prover), attempt
+    moved = first.worth.behind if first.complete else attempt.prover.operations[1]
+    whole_inside, plain_lines = first.complete and first.worth.share >= 0.5, attempt
     if not whole_inside and (other := attempt.placing(failures)) is not None:
         if (made := one(other)).complete:
             return made
@@ -450,8 +451,7 @@ def _is_worth_it(prover: Prover, found: Rewriting) -> bool:
     """Whether enough of what a step does is in the graph; notes how much."""
     (inside, behind), products = prover.operations, prover.products
     if behind:
-        text = f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
-        found.verified.append(text)
+        found.verified.append(found.worth.told)
     if any(products):
         return products[0] >= products[1] and products[0] > 0
     return inside >= ENOUGH or 2 * behind <= inside > 0  # of views alone there is nothing to launch
@@ -476,7 +476,7 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | 
     where, attempt = driver().source().label(), rounds.all[0][0]
     try:
         with rounds.applied():
-            seen = attempt.prover.from_now().captured(rounds.around)
+            seen = attempt.prover.from_now().captured((ahead := Ahead(rounds.around)).around)
     except CaptureError as error:
         place = by_hand.place_text(error.failure.frame)
         found.verified.append(f"its capture still fails: {error.failure.title} [{error.failure.code}] at {place}")
@@ -494,7 +494,7 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | 
     if wrong := wrong or [why for why in [wrong_from(attempt, truth, rounds)] if why and len(rounds.all) > 1]:
         found.verified += wrong
         return []
-    found.worth = Worth.of(attempt.prover)
+    found.worth = Worth.of(attempt.prover, ahead)
     bits = "bit for bit" if truth.is_bitwise(seen) else truth.closeness()
     found.verified.append(REPLAYED.format(how=bits, where=where))
     return None

@@ -29,6 +29,7 @@ from paramgraph_kit.rewrite.source.edits import (
 )
 from paramgraph_kit.rewrite.source.hosts import done_again, draws, is_of_host, only_sized
 from paramgraph_kit.rewrite.source.place import around_launch, called, fresh, names_of, renamed
+from paramgraph_kit.rewrite.source.ungraded import computes, off_around
 
 FED = frozenset(
     """tensor-literal copy-to-gpu cpu-index host-random cpu-scalar-frozen scalar-frozen size-frozen copy-to-cpu
@@ -395,7 +396,7 @@ def feed(
     parameters = [name for name in arguments if name in needed or name in owner]
     name = around_launch(source, function, "before")
     blank = not source.lines[first_line(function) - 2].strip()
-    off = ["@torch.no_grad()"] if head else []
+    off = _mode_of(source, function, [*together, *fetched.gone], head)
     top = [*[""] * (not blank), *off, f"def {name}({', '.join(parameters)}):  # before each launch"]
     gone = {n for each in (*moved, *parts_of.values()) for n in ast.walk(each)}  # they stand there by then, too
     elsewhere = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n not in gone)
@@ -422,6 +423,12 @@ def feed(
     stay = [n for part in function.body for n in ast.walk(part) if n not in inside]
     edits += moving.fewer_globals(source, stay)
     return Feed(source, edits, name, parameters, hoisted, [*moved, *fetched.gone], shared_names)
+
+
+def _mode_of(source: Source, function: Function, moved: Sequence[ast.stmt], head: Sequence[ast.stmt]) -> list[str]:
+    """The decorator by which lines run as they did where gradients are off; what the host gives optimizers is such."""
+    off = next((text for each in moved if (text := off_around(source, function, [each]))), "")
+    return [f"@{off or 'torch.no_grad()'}"] if off or any(map(computes, head)) else []
 
 
 def _asked(source: Source, statement: ast.stmt, node: ast.expr, drawn: Mapping[ast.stmt, str]) -> list[str]:

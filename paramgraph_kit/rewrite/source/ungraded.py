@@ -19,7 +19,7 @@ _TELLS = frozenset(
 def context_of(source: Source, node: ast.stmt) -> str:
     """``torch.no_grad()`` of the ``with`` or the line before a statement that may compute or write, or ""."""
     above = source.parents[node]
-    if not isinstance(node, (ast.For, ast.If)) and not _computes(node):
+    if not isinstance(node, (ast.For, ast.If)) and not computes(node):
         return ""
     texts = [source.text(item.context_expr) for item in above.items] if isinstance(above, ast.With) else []
     return ", ".join(text for text in texts if about_gradients(text)) or _turned_off(source, node)
@@ -28,19 +28,19 @@ def context_of(source: Source, node: ast.stmt) -> str:
 def off_for(source: Source, function: Function, nodes: Iterable[ast.stmt]) -> str:
     """``torch.no_grad()`` that decorates a function, where one of its statements may compute, or ""."""
     texts = [text for each in function.decorator_list if about_gradients(text := source.text(each))]
-    if not texts or not any(map(_computes, nodes)):
+    if not texts or not any(map(computes, nodes)):
         return ""
     return texts[0] if texts[0].endswith(")") else f"{texts[0]}()"
 
 
 def off_around(source: Source, function: Function, nodes: Sequence[ast.stmt]) -> str:
     """The same, or that of a ``with`` block of the function that statements of one block stand in, at any depth."""
-    if nodes and any(map(_computes, nodes)) and (off := _turned_off(source, nodes[0])):
+    if nodes and any(map(computes, nodes)) and (off := _turned_off(source, nodes[0])):
         return off
     above = source.parents.get(nodes[0]) if nodes else None
     while above is not None and above is not function:
         texts = [source.text(item.context_expr) for item in above.items] if isinstance(above, ast.With) else []
-        if (found := next(filter(about_gradients, texts), "")) and any(map(_computes, nodes)):
+        if (found := next(filter(about_gradients, texts), "")) and any(map(computes, nodes)):
             return found
         above = source.parents.get(above)
     return off_for(source, function, nodes)
@@ -58,6 +58,6 @@ def _turned_off(source: Source, node: ast.stmt) -> str:
     return ""
 
 
-def _computes(node: ast.stmt) -> bool:
+def computes(node: ast.stmt) -> bool:
     """Whether a statement calls a function that may compute, as one of the user's, or that writes to a tensor."""
     return any(called(n) not in _TELLS for n in within(node) if isinstance(n, ast.Call))
