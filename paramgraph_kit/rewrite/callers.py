@@ -9,9 +9,11 @@ import ast
 
 from paramgraph_kit.doctor.explain.syntax import elements_of
 from paramgraph_kit.doctor.observe.own_managers import CAPTURES
+from paramgraph_kit.rewrite.source.called_on import is_of_another
 from paramgraph_kit.rewrite.source.edits import Source, path_of
 from paramgraph_kit.rewrite.source.moving import Moved
 from paramgraph_kit.rewrite.source.place import called, fresh, names_of
+from paramgraph_kit.rewrite.source.reached_as import class_of
 from paramgraph_kit.rewrite.ways import Ways
 
 RETURNS = (
@@ -33,6 +35,7 @@ def take_more(mover: Ways, moved: Moved) -> list[str]:
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Call) and called(node) == mover.entry_name and not _is_in_it(source, node, mover)
     ]
+    found = [(source, node) for source, node in found if not _is_of_another(source, node, mover)]
     if not any(_is_captured(source, node) for source, node in found):
         return []
     written = [(source, node, text) for source, node in found if (text := _written(source, node, moved))]
@@ -46,8 +49,13 @@ def take_more(mover: Ways, moved: Moved) -> list[str]:
 
 
 def _is_in_it(source: Source, node: ast.AST, mover: Ways) -> bool:
-    function = source.function_of(node)
-    return function is not None and function.name == mover.entry_name
+    function, at = source.function_of(node), mover._definition()
+    return function is not None and (function is at[1] if at is not None else function.name == mover.entry_name)
+
+
+def _is_of_another(source: Source, node: ast.Call, mover: Ways) -> bool:
+    at = mover._definition()
+    return at is not None and is_of_another(source, node, at[1], class_of(at[0].tree, at[1]))
 
 
 def _is_captured(source: Source, node: ast.AST) -> bool:

@@ -94,3 +94,44 @@ def test_what_a_capture_gives_has_a_name_that_nothing_else_has(known: str, tmp_p
     told = next((line for line in fix.verified if "whoever calls it" in line), "")
     # THEN the capture gives it to another name: behind a replay the kept one is no more what the graph writes
     assert f"`self.out, self.top_out{'_2' * (known == 'top_out')} = self.forward(self.static)`" in told, fix
+
+
+ACTOR = """
+class Actor:
+    def __init__(self):
+        self.obs, self.peak = torch.zeros(2, 4, device=device), 0.0
+    def step(self):
+        y = self.obs.tanh()
+        top = y.abs().max()
+        self.peak = max(self.peak, top.item())
+        return y * 2
+class Env:
+    def __init__(self):
+        self.state = torch.zeros(2, 4)
+    def step(self, actions):
+        return self.state + actions.cpu(), 0.0
+class Worker(Actor):
+    pass
+def main():
+    actor, env = KIND(), Env()
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        actions = actor.step()
+    for _ in range(3):
+        graph.replay()
+        obs, reward = env.step(actions)
+        actor.obs.copy_(obs)
+f, args = KIND().step, ()
+"""
+
+
+@pytest.mark.parametrize("kind", ["Actor", pytest.param("Worker", marks=pytest.mark.sweep)])
+def test_a_method_of_another_class_that_has_the_same_name_is_no_caller(kind: str, tmp_path: Path) -> None:
+    # GIVEN a captured method, and a class of another kind whose method is called so, too
+    names = run(ACTOR.replace("KIND", kind), tmp_path)
+    # WHEN what the first keeps goes behind each launch
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    told = next((line for line in fix.verified if "whoever calls it" in line), "")
+    # THEN its own caller, whose class may have the method from another one, is told, and the other is not
+    assert "`actions, top_out = actor.step()`" in told, fix
+    assert "env.step" not in told, fix

@@ -83,13 +83,13 @@ def _given_self(tree: ast.Module) -> dict[str, str]:
 
 
 def _are_apart(owners: set[str], known: dict[str, ast.ClassDef], name: str) -> bool:
-    lines = {each: _line(each, known) for each in known}
+    lines = {each: line_of(each, known) for each in known}
     if any(len(owners & line) > 1 for line in lines.values()):
         return False
     return all(any(_begins(known[each], name) for each in lines[owner] if each in known) for owner in owners)
 
 
-def _line(name: str, known: dict[str, ast.ClassDef]) -> set[str]:
+def line_of(name: str, known: dict[str, ast.ClassDef]) -> set[str]:
     """A class and all that it is made of, as far as the file has them."""
     found, todo = set[str](), [name]
     while todo:
