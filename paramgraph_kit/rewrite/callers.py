@@ -10,8 +10,8 @@ import ast
 from paramgraph_kit.doctor.explain.syntax import elements_of
 from paramgraph_kit.doctor.observe.own_managers import CAPTURES
 from paramgraph_kit.rewrite.source.called_on import is_of_another
-from paramgraph_kit.rewrite.source.edits import Source, path_of
-from paramgraph_kit.rewrite.source.moving import Moved
+from paramgraph_kit.rewrite.source.edits import Function, Source, path_of, within
+from paramgraph_kit.rewrite.source.moving import Moved, arguments_of
 from paramgraph_kit.rewrite.source.place import called, fresh, names_of
 from paramgraph_kit.rewrite.source.reached_as import class_of
 from paramgraph_kit.rewrite.ways import Ways
@@ -133,7 +133,8 @@ def _written(source: Source, call: ast.Call, moved: Moved) -> str:
     if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
         target = source.text(statement.targets[0])
         if moved.returns:
-            return f"{line}`{more} = {text}`, and `{target}` is what `{moved.name}` returns"
+            first = _read_first(source, call, statement)
+            return f"{line}`{more} = {text}`, and `{target}` is what `{moved.name}` returns{first}"
         several = isinstance(statement.targets[0], (ast.Tuple, ast.List))
         return f"{line}`{target if several or kept == 1 else '*' + target}, {more} = {text}`"
     if moved.returns or not kept:
@@ -142,3 +143,49 @@ def _written(source: Source, call: ast.Call, moved: Moved) -> str:
     given = ", ".join([*(each for each in moved.parameters[: moved.arguments] if each != "self"), "*results"])
     result = "results[0]" if kept == 1 else f"results[:{kept}]"
     return f"{line}`results = {text}`, `{after}({given})` and `{result}` for `{text}`"
+
+
+def _read_first(source: Source, call: ast.Call, statement: ast.Assign) -> str:
+    """Words for names that only what comes behind a replay gives a value to, and that a line ahead of it reads."""
+    function = source.function_of(call)
+    if function is None or not _is_captured(source, call):
+        return ""
+    nodes = [n for n in ast.walk(function) if source.function_of(n) is function]
+    replays = [n.lineno for n in nodes if isinstance(n, ast.Call) and called(n) == "replay"]
+    ends, names = (
+        min((at for at in replays if at > call.lineno), default=0),
+        [n for n in nodes if isinstance(n, ast.Name)],
+    )
+    given = {
+        n.id
+        for n in names
+        if not isinstance(n.ctx, ast.Load) and (n.lineno < call.lineno or _is_between(n, call, ends))
+    }
+    told = list[str]()
+    for number, target in enumerate(elements_of(statement.targets[0])):
+        if not isinstance(target, ast.Name) or target.id in given | set(arguments_of(function)):
+            continue
+        reads = [n.lineno for n in names if n.id == target.id and isinstance(n.ctx, ast.Load) and n.lineno < ends]
+        if reads := [at for at in reads if at > (statement.end_lineno or 0)]:
+            begun = _held(source, call, number)
+            value = f"`{target.id} = {begun}`" if begun else "what the first step begins with"
+            told.append(
+                f"; line {reads[0]} reads `{target.id}` ahead of the first replay: give it a value before, {value}"
+            )
+    return "".join(told)
+
+
+def _is_between(node: ast.Name, call: ast.Call, ends: int) -> bool:
+    return (call.end_lineno or call.lineno) < node.lineno < ends
+
+
+def _held(source: Source, call: ast.Call, number: int) -> str:
+    """``env.state`` where ``env.step()`` returns ``self.state`` at a place of its results; "" where none holds it."""
+    owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    made = [n for n in ast.walk(source.tree) if isinstance(n, Function) and n.name == called(call)]
+    made = [n for n in made if not is_of_another(source, call, n, class_of(source.tree, n))]
+    values = [n.value for each in made for n in within(each) if isinstance(n, ast.Return) and n.value is not None]
+    parts = [[*elements_of(value)] for value in values]
+    paths = {path_of(each[number]) if number < len(each) else "" for each in parts}
+    first, _, rest = next(iter(paths)).partition(".") if len(paths) == 1 else ("", "", "")
+    return f"{owner}.{rest}" if owner and rest and first == "self" and all(len(each) > number for each in parts) else ""

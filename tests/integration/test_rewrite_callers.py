@@ -135,3 +135,50 @@ def test_a_method_of_another_class_that_has_the_same_name_is_no_caller(kind: str
     # THEN its own caller, whose class may have the method from another one, is told, and the other is not
     assert "`actions, top_out = actor.step()`" in told, fix
     assert "env.step" not in told, fix
+
+
+WALK = """
+import random
+class Walk:
+    def __init__(self):
+        self.state, self.action = torch.ones(3, 4, device=device), torch.zeros(3, 4, device=device)
+    def step(self):
+        y = (self.state + self.action).tanh()
+        y = torch.where(y > 0, torch.full_like(y, random.random()), y)
+        self.state.copy_(y)
+        return self.state, y.cpu()
+def main():
+    env = Walk()
+    graph = cuda.CUDAGraph()
+    BEFORE
+    with cuda.graph(graph):
+        obs, far = env.step()
+    for k in range(4):
+        ACTION
+        graph.replay()
+        kept = obs.clone()
+f, args = Walk().step, ()
+"""
+ACTION = "env.action.copy_(obs * 0.5 + k)"
+
+
+@pytest.mark.parametrize(
+    ("before", "action", "wanted"),
+    [
+        ("", ACTION, "line 27 reads `obs` ahead of the first replay: give it a value before, `obs = env.state`"),
+        pytest.param("obs = env.state", ACTION, "", marks=pytest.mark.sweep),
+        pytest.param("", "env.action.fill_(k)", "", marks=pytest.mark.sweep),
+    ],
+)
+def test_a_result_that_is_read_ahead_of_the_first_replay_gets_a_value(
+    before: str, action: str, wanted: str, tmp_path: Path
+) -> None:
+    # GIVEN a captured step whose results come from behind each replay, and a loop that reads one of them first, or not
+    names = run(WALK.replace("BEFORE", before or "pass").replace("ACTION", action), tmp_path)
+    # WHEN it is rewritten
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    told = next((line for line in fix.verified if "whoever calls it" in line), "")
+    # THEN the name that nothing has given a value by then is told with what it is of the object, and no other one
+    assert "is what `after_step` returns" in told, fix
+    assert wanted in told, fix
+    assert wanted or "reads `" not in told, fix
