@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.observe.called_beside import (
 from paramgraph_kit.doctor.observe.captured_arguments import as_key, is_unread, part_of
 from paramgraph_kit.doctor.observe.captured_entries import LENGTH
 from paramgraph_kit.doctor.observe.captured_values import LEARNS, NOTHING, Moved, Use, path_value
+from paramgraph_kit.doctor.observe.cut_behind import as_whole
 from paramgraph_kit.doctor.observe.entry_words import changed_by, if_absent, is_entry, of_held, of_one, path_of
 from paramgraph_kit.doctor.observe.exchanged import assigns, exchanged, with_rest
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
@@ -44,14 +45,12 @@ from paramgraph_kit.doctor.observe.moved_words import (
     by_setattr,
     clipped,
     counted,
-    held_for,
     moves_on,
     of_call,
     of_none,
     of_owner,
     tested,
     through,
-    with_index,
 )
 from paramgraph_kit.doctor.observe.named_there import as_named_there
 from paramgraph_kit.doctor.observe.names_read import stored_in
@@ -286,12 +285,9 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
             "this line as it is, which writes there" if augmented else f"{target}.fill_({given}), ahead of g.replay()"
         )
         return f"before the capture: {made}; here: {here_}"
-    if code == "scalar-frozen" and not moved.part and type(moved.then[1]) is int:
-        held = held_for(moved.use.text)
-        if lines := with_index(moved.use.text, region.values.uses, held, kind):  # type: ignore[union-attr]
-            made = f"{held} = torch.zeros(1, dtype=torch.int64, device={kind!r})"
-            filled = f"ahead of g.replay() `{held}.fill_({moved.use.text})`"
-            return f"before the capture `{made}`, captured is {lines}, and {filled}"
+    is_count = code == "scalar-frozen" and not moved.part and type(moved.then[1]) is int
+    if is_count and (told := as_whole(moved.use.text, region, kind)):
+        return told
     is_number = code == "scalar-frozen" and not moved.part and type(moved.then[1]) in (int, float)
     if is_number and (told := counted(moved.use, region.values.uses, kind)):  # type: ignore[union-attr]
         return told
