@@ -45,7 +45,9 @@ def f():
 """
 CUT, OTHER = "torch.sigmoid(logits)[: self.n]", "(probs > 0.5).float()"
 ALL, BEHIND = "torch.sigmoid(logits)", "self.probs[: self.n], self.marks[: self.n]"
-BOTH = "captured is `torch.sigmoid(logits)` for `torch.sigmoid(logits)[:self.n]`, which is all rows, each computed alone"
+BOTH = (
+    "captured is `torch.sigmoid(logits)` for `torch.sigmoid(logits)[:self.n]`, which is all rows, each computed alone"
+)
 
 
 def _of(cut: str, other: str, results: str) -> str:

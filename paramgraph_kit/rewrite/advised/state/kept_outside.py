@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Sequence
 
+from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.observe.freed_gradients import lets_gradients_go
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_by
 from paramgraph_kit.rewrite.advised.state.decays import decay_in_a_tensor
 from paramgraph_kit.rewrite.source.attribute_owners import of_one_owner
 from paramgraph_kit.rewrite.source.edits import SIMPLE, Function, functions_of, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of
 
 Shapes = tuple[int, ...] | list[tuple[int, ...]]  # of one tensor, or of those that something has
+DEEP = 3  # through how many functions a number is followed
 JOINS = ("torch.cat", "torch.concat", "torch.stack")
 
 
@@ -80,7 +83,7 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
             f"`{path}` is read in the graph, {place}: keep it as a tensor, {scalar}, here "
             f"`{x}.index_copy_({dim}, {index}, {value})`, and {written} where it changes"
         )
-    if _cuts(read[0], name):
+    if _cuts(read[0], name) or _is_given_to_a_cut(read[0], name, functions):
         return (
             f"`{path}` decides a size in the graph, {place}: give it to the step as a number among its arguments, of "
             "which each has a graph of its own; behind the launch it may change"
@@ -96,6 +99,22 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
         f"`{path}` is read in the graph, {place}: do that before each launch too, where the host still knows it, and "
         f"give the graph what comes of it in a tensor{kept * (not _asks_for_a_number(read[0], functions, name))}"
     )
+
+
+def _is_given_to_a_cut(node: ast.AST, name: str, functions: Sequence[Function], deep: int = DEEP) -> bool:
+    """Whether a function is given a number by which it, or one that it calls, cuts: ``model(x, self.n)``."""
+    for call in (n for n in ast.walk(node) if isinstance(n, ast.Call) and deep):
+        given = [number for number, each in enumerate(call.args) if _is(each, name, ast.Load)]
+        own = [f for f in functions if f.name == last_name(call.func)]
+        for function in own or [f for f in functions if f.name in ("forward", "__call__")]:
+            names = arguments_of(function)
+            names = names[names[:1] == ["self"] :]
+            for parameter in (names[number] for number in given if number < len(names)):
+                if any(_cuts(each, parameter) for each in function.body):
+                    return True
+                if any(_is_given_to_a_cut(each, parameter, functions, deep - 1) for each in function.body):
+                    return True
+    return False
 
 
 def _of_tensors(node: ast.stmt, path: str, place: str, shapes: Sequence[Shapes]) -> str:
