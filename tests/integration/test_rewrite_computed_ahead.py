@@ -68,3 +68,24 @@ def f():
     assert lines[before - 1] == "@torch.no_grad()", found
     assert "x, rows = buffer.draw(4)" in lines, found
     assert "operations of a step are in the graph" not in str(found)
+
+
+@pytest.mark.sweep
+def test_a_clock_ahead_of_a_launch_asks_for_no_mode(fixed: Fixed) -> None:
+    # GIVEN a step that takes its time
+    found = fixed("""
+import time
+class Timed:
+    def __init__(self):
+        self.x, self.w, self.ms = torch.ones(4, device=device), torch.ones(4, device=device), 0.0
+    def step(self):
+        begun = time.perf_counter()
+        self.w.add_(self.x.sin())
+        self.ms = time.perf_counter() - begun
+        return self.w.sum()
+f, args = Timed().step, ()
+""")
+    # WHEN rewritten THEN the clock is read around the launch, and nothing is said of gradients
+    assert found.complete, found
+    assert "begun = time.perf_counter()" in lines_of(found), found
+    assert "no_grad" not in found.diff, found
