@@ -129,26 +129,27 @@ def of_torch(place: Place, call: ast.Call) -> list[Edit]:
     found = [place.source.replace(owner, "torch")]
     if place.text(owner) == "math" and called(call) in ("ceil", "floor", "trunc"):
         found.append(_written_after(place, call, ".long()"))
-    if called(call) in _PERIODIC and (counts := [n for n in ast.walk(call) if _is_a_count(place, n)]):
+    if called(call) in _PERIODIC and (counts := [*_counts(place, call)]):
         found += [*(_written_after(place, n, ".double()") for n in counts), _written_after(place, call, ".float()")]
     return found
 
 
-def _written_after(place: Place, node: ast.AST, text: str) -> Edit:
+def _written_after(place: Place, node: ast.expr, text: str) -> Edit:
     end = place.source.replace(node, text)
     return Edit(end.end_line, end.end_column, end.end_line, end.end_column, text)
 
 
-def _is_a_count(place: Place, node: ast.AST) -> bool:
-    """Whether ``self.t`` is a whole number that a rewrite keeps on the device: ``math.cos(1.2 * self.t)`` of it.
+def _counts(place: Place, call: ast.Call) -> Iterator[ast.expr]:
+    """Whole numbers that a rewrite keeps on the device: ``self.t`` of ``math.cos(1.2 * self.t)``.
 
     In float32 an angle that a count makes has fewer and fewer digits, and its cosine is another one.
     """
-    if not isinstance(node, (ast.Name, ast.Attribute)) or not (path := path_of(node)):
-        return False
-    made = (n.value for n in place.source.parents if isinstance(n, ast.Assign) and path_of(n.targets[0]) == path)
-    calls = (n for n in made if isinstance(n, ast.Call) and path_of(n.func) == "torch.tensor" and n.args)
-    return any(isinstance(n.args[0], ast.Constant) and type(n.args[0].value) is int for n in calls)
+    for node in (n for n in ast.walk(call) if isinstance(n, (ast.Name, ast.Attribute)) and path_of(n)):
+        path = path_of(node)
+        made = (n.value for n in place.source.parents if isinstance(n, ast.Assign) and path_of(n.targets[0]) == path)
+        calls = (n for n in made if isinstance(n, ast.Call) and path_of(n.func) == "torch.tensor" and n.args)
+        if any(isinstance(n.args[0], ast.Constant) and type(n.args[0].value) is int for n in calls):
+            yield node
 
 
 def divided(place: Place, call: ast.Call) -> list[Edit]:
