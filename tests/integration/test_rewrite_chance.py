@@ -417,13 +417,6 @@ PICKED = {
         ),
         "draw `order` before each launch, and give it to `f` among its arguments",
     ),
-    "the order of ways": (
-        (
-            "def f(x):\n    order = torch.randperm(2)\n    for i in order:\n        if i == 0:\n            x = x + 1\n"
-            "        if i == 1:\n            x = x * 2\n    return x\n"
-        ),
-        "draw `order` before each launch, and give it to `f` among its arguments",
-    ),
 }
 
 
@@ -438,6 +431,18 @@ def test_what_the_host_draws_that_no_number_of_the_device_can_be_has_a_graph_for
     found = pgk.diagnose(names["f"], *names["args"], fix=True)
     assert found.fix is not None
     assert words in "\n".join(found.fix.instead), found
+
+
+@pytest.mark.sweep
+def test_an_order_that_the_host_draws_is_drawn_before_each_launch(program: Program) -> None:
+    # GIVEN ways that come in an order of chance WHEN rewritten
+    text = "def f(x):\n    order = torch.randperm(2)\n    for i in order:\n        if i == 0:\n            x = x + 1\n"
+    names = program(IMAGES + text + "        if i == 1:\n            x = x * 2\n    return x\n")
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN the order is on the device, where each round chooses
+    assert fix is not None
+    assert fix.complete, fix
+    assert "+        x = torch.where(i == 1, x * 2, x)\n" in fix.diff
 
 
 def test_a_branch_of_chance_is_told_where_something_is_read_back_and_no_branch_that_asks_for_a_round() -> None:
