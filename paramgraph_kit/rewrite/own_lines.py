@@ -415,7 +415,10 @@ def _pair(
     held = attributes_of(attempt.prover.state)
     entry = attempt.entry_name
     where = attempt.device_in(source)
-    said = hint(Place(source, statement, failure, where, space=attempt.space_in(source), attributes=held, entry=entry))
+    own = attempt._definition()
+    given = attempt.given if own is not None and source.function_of(statement) is own[1] else {}
+    space = attempt.space_in(source)
+    said = hint(Place(source, statement, failure, where, space=space, attributes=held, entry=entry, given=given))
     first, last = lines_of(statement)
     whole = _dedented(source.lines[first - 1 : last])  # the frame has one line of it
     line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]

@@ -60,6 +60,7 @@ from paramgraph_kit.rewrite.expressions.picks import (
     widened,
 )
 from paramgraph_kit.rewrite.expressions.state import (
+    added_there,
     carried,
     given_gradients,
     let_go,
@@ -76,6 +77,7 @@ Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
         common_ends.do_it_behind,
+        added_there.keep_it_there,
         either.pick_by_either_mask,
         counts.add_up_as_many,
         scattered.put_as_many,

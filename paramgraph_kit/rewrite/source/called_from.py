@@ -22,7 +22,7 @@ def called_from(place: Place, nodes: Iterable[ast.AST], deep: int = _DEEP) -> It
     waiting = [(place, node, deep) for part in nodes for node in within(part)]
     while waiting:
         at, node, left = waiting.pop()
-        found = _function(at, node) if isinstance(node, ast.Call) and left else None
+        found = function_of_call(at, node) if isinstance(node, ast.Call) and left else None
         if found is None or (key := (found[0].source.file, found[1].lineno)) in seen:
             continue
         seen.add(key)
@@ -31,7 +31,7 @@ def called_from(place: Place, nodes: Iterable[ast.AST], deep: int = _DEEP) -> It
         waiting += [(found[0], n, left - 1) for n in inside]
 
 
-def _function(place: Place, call: ast.Call) -> tuple[Place, Function] | None:
+def function_of_call(place: Place, call: ast.Call) -> tuple[Place, Function] | None:
     """The function of the program's that a call runs, with its file."""
     owner, _, name = path_of(call.func).rpartition(".")
     if not name:

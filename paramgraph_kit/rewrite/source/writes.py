@@ -23,6 +23,7 @@ _COPIES = frozenset("clone zeros_like ones_like full_like empty_like argsort arg
 _COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant, ast.JoinedStr, ast.Slice)
 _INSIDE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _BEYOND = (*_INSIDE, ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.Try, ast.NamedExpr, ast.Delete)
+_FORM = frozenset("shape device dtype ndim size dim numel requires_grad is_cuda data_ptr".split())  # noqa: SIM905
 MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
 
 
@@ -95,10 +96,15 @@ def touches(a: str, b: str) -> bool:
     return bool(a) and (a == b or a.startswith(f"{b}.") or b.startswith(f"{a}."))
 
 
+def is_read(path: str, node: ast.AST) -> bool:
+    """Whether a node reads what has a path, also by a method of it, ``self.best.clone()``, but not its shape."""
+    return any(p == path or (p.startswith(f"{path}.") and p[len(path) + 1 :] not in _FORM) for p in paths(node))
+
+
 def reads_entry(target: ast.expr, node: ast.AST) -> bool:
     """Whether a node reads what has a target's path, and of ``state["n"]`` not only other entries of ``state``."""
     if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
-        return path_of(target) in paths(node)
+        return is_read(path_of(target), node)
     whole, key = ast.unparse(target.value), target.slice.value
     others = {
         n.value

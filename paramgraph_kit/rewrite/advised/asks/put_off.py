@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.rewrite.expressions.state.added_there import is_written_there
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, target_of
@@ -37,7 +38,7 @@ def put_off(place: Place) -> str:
     names = "`, `".join(sorted(read))
     what = f"return `{names}` too" if read else "take it out"
     given = f", of what was returned as `{names}`," if read else ""
-    first = _reading_first(place, function.body[:at], made, target)
+    first = None if is_written_there(place) else _reading_first(place, function.body[:at], made, target)
     waits = NOBODY_WAITS
     if first is not None:
         waits = f"what the host makes of it at line {first.lineno} belongs before each launch"

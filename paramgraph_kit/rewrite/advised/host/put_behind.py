@@ -14,6 +14,8 @@ from paramgraph_kit.rewrite.advised.asks.moving_slices import (
     between,
 )
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
+from paramgraph_kit.rewrite.advised.asks.read_below import is_read_below
+from paramgraph_kit.rewrite.advised.host.counted_in_helpers import counted_in_a_helper
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, HOSTS, LEFT, READS, assignments
 from paramgraph_kit.rewrite.advised.host.in_order import in_order, reading_methods, shuffled_for
 from paramgraph_kit.rewrite.advised.host.of_tensors import of_tensors
@@ -300,6 +302,10 @@ def behind(place: Place) -> str:
         return f"belongs before each launch: line {call.lineno} reads the new value, in `{called(call)}`"
     if counts and function is not None and (ordered := in_order(place, function, node, path_of(target))):
         return ordered
+    if counts and function is not None and (ordered := counted_in_a_helper(place, function, path_of(target))):
+        return ordered
+    if place.failure.code in READS and is_read_below(place):
+        return ""  # what is captured ends before it
     if any(map(place.computes_with, written(node))):
         return LEFT  # moved by hand alone, the graph would keep the number that it had
     return put_off(place) or BEHIND
