@@ -7,6 +7,7 @@ from collections.abc import Collection
 from types import CodeType
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.before_its_read import is_before_its_read, is_of_a_reading
 from paramgraph_kit.doctor.observe.calls import A_LOG
 from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, MORE, is_branch, may_draw
 from paramgraph_kit.doctor.observe.one_call import MOVED
@@ -44,6 +45,17 @@ def _nodes(frame: Frame | None) -> list[ast.AST]:
         return []
 
 
+def _is_apart(failure: Failure, given: set[Given]) -> bool:
+    """Whether a number is frozen whatever else its line does: what it reads has nothing to do with it."""
+    around = MOVED in failure.message or SET_BETWEEN in failure.message
+    return around or is_before_its_read(failure, _names(failure, given))
+
+
+def _names(failure: Failure, given: set[Given]) -> set[str]:
+    at = failure.frame
+    return {name for file, function, name in given if at is not None and (file, function) == (at.file, at.function)}
+
+
 def without_echoes(problems: list[Failure]) -> list[Failure]:
     """One line need not be told twice: what waits there, and what it freezes because of that."""
     loud = [f for f in problems if f.code not in BY_ID or not BY_ID[f.code].silent]
@@ -66,9 +78,10 @@ def without_echoes(problems: list[Failure]) -> list[Failure]:
             f.code == "host-random" and ANOTHER in f.message and f.frame and (f.frame.file, f.frame.function) in ways
         )
         and not (f.code == "host-random" and _reads_one(f, given))
+        and not (f.code == "scalar-frozen" and is_of_a_reading(f, _names(f, given)))
         and not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)
         # What a scheduler moves, or a line around the step sets, is frozen whatever else is done there.
-        and not (f.code in echoes and f.frame in read and MOVED not in f.message and SET_BETWEEN not in f.message)
+        and not (f.code in echoes and f.frame in read and not _is_apart(f, given))
         and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
         and not (f.code == "output-alias" and f.frame in read_again)
     ]
