@@ -265,8 +265,8 @@ class _Examiner(Caller):
         told += tried_in_program(self, told, found.notes)
         told += ended_in(last.ended or watched.ended, told, found.notes, found.regions)
         self.graphs.kept = KeptResults()  # which holds lists of the program's
-        if last.ended is not None and BY_ID[last.ended.code].category != FUNCTION:
-            found.notes.append(NOT_REPLAYED)
+        fails = last.ended is not None and BY_ID[last.ended.code].category != FUNCTION
+        found.notes += [*self.once, *([NOT_REPLAYED] if fails else [])]
         told = as_replayed(told, (region.code.co_filename for region in found.regions))
         found.problems = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
         return found

@@ -21,6 +21,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.absent import CUDA, FOR_CUDA, Asked, asking, doubting
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
+from paramgraph_kit.doctor.observe.captured_once import CapturedOnce
 from paramgraph_kit.doctor.observe.constant_tables import Made
 from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
 from paramgraph_kit.doctor.observe.held import tensors_in
@@ -121,7 +122,7 @@ class Caller:
         self.gradients_left: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}  # by parameter: those of before
         self.lost = False  # the device
         self.set_on_modules: list[tuple[dict[str, Any], str, Any]] = []  # of torch's own, as the last call left them
-        self.graphs = OwnGraphs(driver().device.type)
+        self.graphs, self.once = OwnGraphs(driver().device.type), CapturedOnce(function, args, kwargs)
         self.graphs.between.may_learn = lambda: name_gradients(self.state.functions)
         self.readings: Callable[[Any, Place], Any] | None = None  # gives other values than are read from the device
 
@@ -200,6 +201,7 @@ class Caller:
             with (
                 quiet,
                 _no_warnings(self.number > 1),
+                self.once.call(),
                 watched(observer),
                 threads_watched(observer),
                 asking(places) as asked,
