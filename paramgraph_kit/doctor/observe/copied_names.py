@@ -11,6 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.observe.held import is_a
 
+_NAMED = (ast.Name, ast.Attribute, ast.Subscript)
+
 
 def copied_at(node: Any, name: str, value: Any) -> tuple[str, str]:
     """The line that gives a variable its result, and the same with a copy of it.
@@ -65,7 +67,7 @@ def clone_of(node: ast.AST, what: ast.expr) -> str:
     func = node.func if isinstance(node, ast.Call) else None
     extends = isinstance(func, ast.Attribute) and func.attr == "extend" and what in node.args  # type: ignore[attr-defined]
     adds = extends or (isinstance(node, ast.AugAssign) and node.value is what)
-    is_given = adds and isinstance(what, (ast.Call, ast.Await))
+    is_given = adds and isinstance(what, (ast.Call, ast.Await, *_NAMED))  # `kept += costs` has several, too
     return f"[y.clone() for y in {ast.unparse(what)}]" if is_given else f"{grouped(what)}.clone()"
 
 
