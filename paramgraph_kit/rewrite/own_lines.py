@@ -415,9 +415,8 @@ def _pair(
     held = attributes_of(attempt.prover.state)
     entry = attempt.entry_name
     where = attempt.device_in(source)
-    own = attempt._definition()
+    own, space = attempt._definition(), attempt.space_in(source)
     given = attempt.given if own is not None and source.function_of(statement) is own[1] else {}
-    space = attempt.space_in(source)
     said = hint(Place(source, statement, failure, where, space=space, attributes=held, entry=entry, given=given))
     first, last = lines_of(statement)
     whole = _dedented(source.lines[first - 1 : last])  # the frame has one line of it

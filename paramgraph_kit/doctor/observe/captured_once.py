@@ -53,8 +53,8 @@ class CapturedOnce:
 
         def begins(function: Callable[..., Any]) -> Callable[..., Any]:
             def call(graph: Any, *args: Any, **kwargs: Any) -> Any:
-                before = self._before.get(id(graph))
-                if before is not None and before() is graph and id(graph) not in now:
+                before = self._before.get(id(graph), lambda: None)()
+                if before is not None and before is graph and id(graph) not in now:
                     graph.reset()
                     self.has_reset = True
                 now[id(graph)] = ref(graph)

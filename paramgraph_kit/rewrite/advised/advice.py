@@ -66,7 +66,6 @@ from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.makes.made import made_there
 from paramgraph_kit.rewrite.expressions.picks.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES, is_size, shape_for
-from paramgraph_kit.rewrite.expressions.state.added_there import stays_there
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.loop_names import counted_around
 from paramgraph_kit.rewrite.source.place import Place, asked, called
@@ -490,7 +489,6 @@ _ADVICE: tuple[Advice, ...] = (
     called_for_itself,
     cut_where_it_is_read,
     copied_back,
-    stays_there,
     behind,
     computed_anyway,
     rows_that_meet,

@@ -18,8 +18,9 @@ from paramgraph_kit.rewrite.advised.asks.read_below import is_read_below
 from paramgraph_kit.rewrite.advised.host.counted_in_helpers import counted_in_a_helper
 from paramgraph_kit.rewrite.advised.host.from_host import BEHIND, HOSTS, LEFT, READS, assignments
 from paramgraph_kit.rewrite.advised.host.in_order import in_order, reading_methods, shuffled_for
-from paramgraph_kit.rewrite.advised.host.of_tensors import of_tensors
+from paramgraph_kit.rewrite.expressions.numbers.of_tensors import of_tensors
 from paramgraph_kit.rewrite.expressions.picks.sizes import is_size
+from paramgraph_kit.rewrite.expressions.state.added_there import stays_there
 from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called, is_training, lines_of
@@ -229,6 +230,8 @@ def behind(place: Place) -> str:
         return ""
     if isinstance(node, ast.Assign) and (filled := _filled(place, node)):
         return filled
+    if told := stays_there(place):
+        return told
     if _ends_a_loop(place, node):
         return ""
     function = place.source.function_of(node)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import torch
 
-from paramgraph_kit.rewrite.advised.host.of_tensors import of_tensors
+from paramgraph_kit.rewrite.expressions.numbers.of_tensors import of_tensors
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
 from paramgraph_kit.rewrite.source.edits import Edit, path_of
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
@@ -124,7 +124,7 @@ def _made_in_class(place: Place, path: str) -> Iterator[ast.expr]:
             yield node.value
         elif isinstance(node, ast.Call) and called(node) == "register_buffer" and len(node.args) > 1:
             name = node.args[0]
-            if isinstance(name, ast.Constant) and f"self.{name.value}" == path:
+            if isinstance(name, ast.Constant) and name.value == path.removeprefix("self."):
                 yield node.args[1]
 
 
