@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.source.edits import Function, within
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, within
 from paramgraph_kit.rewrite.source.place import TO_HOST, Place, called, is_training
 
 _OF_THE_HOST = (*TO_HOST, "append", "update", "print", "detach", "mean", "sum", "clone")
+_TELLS = ("info", "debug", "warning", "write", "add_scalar", "log", "round", "format", "min", "max", "abs", "str")
 _NUMBERS = (*TO_HOST, "float", "int", "len")
 
 
@@ -18,6 +19,22 @@ def keeps_numbers(node: ast.AST) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     kept = all(isinstance(each, (ast.Attribute, ast.Subscript)) for each in targets)
     return kept and any(isinstance(n, ast.Call) and called(n) in _NUMBERS for n in ast.walk(node.value))
+
+
+def only_tells(place: Place, branch: ast.If) -> bool:
+    """``if n % 10 == 0: lossf = loss.item(); print(lossf)``: what it gives a name is of its own lines alone."""
+    function = place.source.function_of(branch)
+    inside = [n for part in (*branch.body, *branch.orelse) for n in within(part)]
+    made = [n for n in inside if isinstance(n, ast.Assign)]
+    others = (ast.AugAssign, ast.Return, ast.Continue, ast.Break, ast.Global, ast.Nonlocal)
+    if function is None or any(isinstance(n, others) for n in inside):
+        return False
+    names = {each.id for n in made for each in n.targets if isinstance(each, ast.Name)}
+    plain = all(isinstance(each, ast.Name) for n in made for each in n.targets) and names <= locals_of(function)
+    calls = {called(n) for n in inside if isinstance(n, ast.Call)}
+    below = set(inside)
+    around = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n not in below)
+    return plain and calls <= {*_OF_THE_HOST, *_NUMBERS, *_TELLS} and names.isdisjoint(n.id for n in around)
 
 
 def called_last(place: Place) -> str:

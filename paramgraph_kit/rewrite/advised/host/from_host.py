@@ -26,7 +26,7 @@ from paramgraph_kit.rewrite.advised.asks.moving_slices import (
 )
 from paramgraph_kit.rewrite.advised.asks.put_off import put_off
 from paramgraph_kit.rewrite.advised.host.asked_in_rounds import asked_in_rounds
-from paramgraph_kit.rewrite.advised.host.called_last import called_last, keeps_numbers
+from paramgraph_kit.rewrite.advised.host.called_last import called_last, keeps_numbers, only_tells
 from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
 from paramgraph_kit.rewrite.advised.host.given_host_tensors import of_host_tensors
 from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
@@ -113,7 +113,7 @@ def decided(place: Place) -> str:
             return told
         decides = (ast.Assign, ast.AugAssign, ast.Return, ast.Continue, ast.Break)
         ways = (n for part in (*node.body, *node.orelse) for n in within(part))
-        if not any(isinstance(n, decides) and not keeps_numbers(n) for n in ways):
+        if only_tells(place, node) or not any(isinstance(n, decides) and not keeps_numbers(n) for n in ways):
             asked = between(place, node)  # without, it only tells what happened
             return (asked and a_graph_as_it_calls(place, node)) or asked or put_off(place) or BEHIND
         if apart := a_graph_as_it_calls(place, node):
