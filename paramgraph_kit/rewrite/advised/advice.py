@@ -271,7 +271,8 @@ def _drawn_on_cpu(place: Place) -> str:
 
 def _drawn_from(place: Place, made: ast.Assign) -> str:
     """The name of what is drawn on the CPU and decides what a line makes."""
-    if isinstance(made.value, ast.Call) and called(made.value) in DRAWN:
+    of_numpy = "from_numpy(" in place.text(made.value)  # of which the host makes a copy wherever that is
+    if of_numpy or (isinstance(made.value, ast.Call) and called(made.value) in DRAWN):
         return ""
     for name, first in assignments(replace(place, statement=made)):
         text = place.text(first.value)
