@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.graphed_words import as_graphed
 from paramgraph_kit.doctor.observe.handed_out import with_clones
 from paramgraph_kit.doctor.observe.held import code_of, is_a
+from paramgraph_kit.doctor.observe.host_parts import HostParts, is_hosts, is_plain
 from paramgraph_kit.doctor.observe.host_tests import asked_in, of_the_host_alone, with_tests
 from paramgraph_kit.doctor.observe.inputs_of_each import with_inputs
 from paramgraph_kit.doctor.observe.launch_words import as_launched
@@ -335,48 +336,58 @@ def _takes(call: ast.Call, node: ast.expr) -> bool:
 def counted(use: Use, uses: Iterable[Use], kind: str) -> str:
     """A number of which the host computes what tensors take: that goes into a tensor ahead of each replay."""
     known = [*uses]
-    paths = {each.text for each in known if _is_plain(each.value())}
-    made, read, filled, more, tests = [], [], [], list[str](), dict[str, str]()
+    paths = {each.text for each in known if is_plain(each.value())}
+    made, read, filled, more, tests = dict[str, str](), [], [], list[str](), dict[str, str]()
+    by_host = False
     for each in (one for one in known if one.text == use.text):
         nodes = [*nodes_of(each.code)]
         parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
-        whole = _of_the_host(each.node, parents, paths)
-        above: Any = parents.get(whole)
-        named = isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name) and above.targets[0].id
-        reads = [n for n in nodes if isinstance(n, ast.Name) and n.id == named and isinstance(n.ctx, ast.Load)]
-        asked = {n: test for n in reads if (test := asked_in(n, parents, {*paths, str(named)})) is not None}
-        tests |= {of_the_host_alone(test, str(named), whole): f"line {n.lineno}" for n, test in asked.items()}
+        there = HostParts(nodes, parents, paths)
+        whole = there.whole(each.node)
+        named = there.named(whole)
+        reads = there.reads(named)
+        asked = {n: test for n in reads if (test := asked_in(n, parents, {*paths, named})) is not None}
+        tests |= {of_the_host_alone(test, named, whole): f"line {n.lineno}" for n, test in asked.items()}
         if asked and len(asked) == len(reads):
             return ""
-        reads = [n for n in reads if n not in asked]
-        known_there = {*paths, str(named)}
-        said = [multiplied(_of_the_host(n, parents, known_there), parents, each) for n in reads or [whole]]
-        if None in said:
+        if (parts := there.parts(each.node, asked)) is None:
             return ""
-        name, text = named or last_name(each.node) or "number", ast.unparse(whole)
-        held = f"self.{name}_in" if use.text.startswith("self.") else f"{name}_in"
-        made.append(f"`{held} = torch.full((), float({text}), device={kind!r})`")
-        read.append(f"`{held}` for `{named or text}`")
-        filled.append(f"`{held}.fill_({text})`")
-        more += filter(None, said)
-    made, read, filled, more = ([*dict.fromkeys(part)] for part in (made, read, filled, more))
+        for part in parts:
+            above = there.with_torch(part.taken)
+            said = multiplied(above[0], parents, each) if above is not None else None
+            if above is None or said is None:
+                return ""
+            name = part.name or last_name(each.node) or "number"
+            by_host = by_host or part.is_called
+            held = f"self.{name}_in" if use.text.startswith("self.") else f"{name}_in"
+            number = 2
+            while by_host and made.get(held, part.value) != part.value:  # of one name, and two numbers
+                held, number = f"{held.removesuffix(f'_{number - 1}')}_{number}", number + 1
+            made.setdefault(held, part.value)
+            read.append(f"`{held}` for `{part.text}`")
+            filled.append(f"`{held}.fill_({part.value})`")
+            more += filter(None, (*above[1], said))
+    read, filled, more = ([*dict.fromkeys(part)] for part in (read, filled, more))
+    made_there = [f"`{held} = torch.full((), float({text}), device={kind!r})`" for held, text in made.items()]
     if len({each.partition(".fill_(")[0] for each in filled}) < len(filled):  # of one name, and two numbers
+        if by_host:
+            return ""
         held = held_for(use.text)
-        made, read = [f"`{held} = torch.full((), float({use.text}), device={kind!r})`"], [f"`{held}` for `{use.text}`"]
-        filled = [f"`{held}.fill_({use.text})`"]
-    if not 0 < len(read) <= MOST_READS or len(made) < len(read):
+        made_there = [f"`{held} = torch.full((), float({use.text}), device={kind!r})`"]
+        read, filled = [f"`{held}` for `{use.text}`"], [f"`{held}.fill_({use.text})`"]
+    if not 0 < len(read) <= MOST_READS or len(made_there) < len(read):
         return ""
     other = f"; there {', '.join(more)}" if more else ""
-    parts = f"before the capture {', '.join(made)}, what is captured reads {', '.join(read)}{other}"
+    told = f"before the capture {', '.join(made_there)}, what is captured reads {', '.join(read)}{other}"
     if tests:
-        return with_tests(tests, parts, filled)
-    return f"this line as it is; {parts}; and ahead of g.replay() {', '.join(filled)}"
+        return with_tests(tests, told, filled)
+    return f"this line as it is; {told}; and ahead of g.replay() {', '.join(filled)}"
 
 
 def of_call(use: Use, uses: Iterable[Use], kind: str) -> str:
     """A number that a function of the user's computes with, all of the host's: what that gives goes into a tensor."""
     known, nodes = [*uses], [*nodes_of(use.code)]
-    paths = {each.text for each in known if each.code is use.code and _is_plain(each.value())}
+    paths = {each.text for each in known if each.code is use.code and is_plain(each.value())}
     function = next((n for n in nodes if isinstance(n, ast.FunctionDef) and n.name == use.code.co_name), None)
     sites = [each for each in known if each.code is not use.code and code_of(unwrap(each.value())) is use.code]
     is_property = any(map(_is_property, sites))
@@ -418,7 +429,7 @@ def _is_of_numbers(node: ast.AST, paths: set[str]) -> bool:
         owner = last_name(node.value) if isinstance(node, ast.Attribute) else ""
         return ast.unparse(node) in paths or owner in HOSTS
     if isinstance(node, ast.Call):
-        return _is_hosts(node.func) and not node.keywords and all(_is_of_numbers(each, paths) for each in node.args)
+        return is_hosts(node.func) and not node.keywords and all(_is_of_numbers(each, paths) for each in node.args)
     if isinstance(node, ast.Assign):
         return isinstance(node.targets[0], ast.Name) and _is_of_numbers(node.value, paths)
     if isinstance(node, ast.Constant):
@@ -426,45 +437,6 @@ def _is_of_numbers(node: ast.AST, paths: set[str]) -> bool:
     kinds = (ast.Return, ast.Expr, ast.If, ast.IfExp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp)
     inside = [n for n in ast.iter_child_nodes(node) if isinstance(n, (ast.expr, ast.stmt))]
     return isinstance(node, kinds) and bool(inside) and all(_is_of_numbers(each, paths) for each in inside)
-
-
-def _of_the_host(node: Any, parents: Parents, paths: set[str]) -> Any:
-    """The largest expression around a number of which all is the host's."""
-    while isinstance(above := parents.get(node), (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)):
-        if isinstance(above, ast.Subscript) and (node is above.value or ast.unparse(above.value) not in paths):
-            break
-        if isinstance(above, ast.Call) and not (_is_hosts(above.func) and node is not above.func):
-            break
-        whole = ast.iter_child_nodes(above)
-        parts = above.args if isinstance(above, ast.Call) else [node] if isinstance(above, ast.Subscript) else whole
-        if not all(_is_number(part, paths) for part in parts):
-            break
-        node = above
-    return node
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether something is a number of Python's, or a list of them."""
-    parts = value if type(value) in (list, tuple) and value else [value]
-    return all(type(part) in (bool, int, float) for part in parts)
-
-
-def _is_hosts(function: ast.expr) -> bool:
-    owner = last_name(function.value) if isinstance(function, ast.Attribute) else ""
-    return owner in HOSTS or (isinstance(function, ast.Name) and function.id in ("min", "max", "abs", "float", "round"))
-
-
-def _is_number(node: ast.AST, paths: set[str]) -> bool:
-    if isinstance(node, (ast.operator, ast.unaryop, ast.Constant)):
-        return True
-    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and ast.unparse(node) in paths:
-        return True
-    if isinstance(node, ast.Subscript):
-        return ast.unparse(node.value) in paths and _is_number(node.slice, paths)
-    if isinstance(node, ast.Call):
-        return _is_hosts(node.func) and all(_is_number(part, paths) for part in node.args)
-    parts = [*ast.iter_child_nodes(node)] if isinstance(node, (ast.BinOp, ast.UnaryOp)) else []
-    return bool(parts) and all(_is_number(part, paths) for part in parts)
 
 
 def by_setattr(node: ast.AST, code: str) -> str:

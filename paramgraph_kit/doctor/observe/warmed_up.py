@@ -20,6 +20,10 @@ from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.driver.files import is_library
 
 MOVES = ("add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_", "index_add_", "scatter_add_")
+_KEEPS = (  # they go on from what is there, too, and may leave it as it is: a box, bounds
+    *("remainder_", "fmod_", "clamp_", "clamp_min_", "clamp_max_", "abs_", "neg_", "round_", "floor_", "masked_fill_"),
+    *("tanh_", "sigmoid_", "relu_", "pow_", "sqrt_", "triu_", "tril_"),
+)
 _FUSED = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 _PLACES = ("index_copy_", "index_put_", "_index_put_impl_", "index_fill_", "scatter_")
 _STATE, _BEGUN = "state", "state from its first step on"
@@ -34,6 +38,7 @@ class _Write:
     keys: frozenset[int]
     moves: bool  # it goes on from what was there
     places: bool  # it writes to places that tensors tell
+    keeps: bool  # it makes no state of a sum, and spoils none
     at: Place | None
 
 
@@ -86,14 +91,14 @@ class WrittenAhead:
                 keys.add(key)
                 if key not in self.held:
                     self.held[key] = storage_ref(tensor.untyped_storage())
-        self.writes.append(_Write(frozenset(keys), is_moving(name), name in _PLACES, at))
+        self.writes.append(_Write(frozenset(keys), is_moving(name), name in _PLACES, name in _KEEPS, at))
 
     def replayed(self, graph: object, written: Collection[int]) -> None:
         """A graph is replayed, which writes to these."""
         span = self.spans.get(id(graph))
         if span is not None and span.launched is None:
             span.launched = len(self.writes)
-        self.writes.append(_Write(frozenset(written), False, False, None))
+        self.writes.append(_Write(frozenset(written), False, False, False, None))
 
     def notes(self, regions: Iterable[Region]) -> Iterator[str]:
         """What warm-ups have moved that nothing has put back ahead of the first replay, in words, once."""
@@ -142,7 +147,7 @@ class WrittenAhead:
             if at is not None and _is_of(at, region.code, block, lines, own):
                 goes_on = write.keys if write.moves else write.keys & states
                 moved |= goes_on
-                spoiled |= write.keys - goes_on if not write.places else set()
+                spoiled |= write.keys - goes_on if not (write.places or write.keeps) else set()
                 filled |= write.keys if write.places else set()
                 put_back = set[int]()
             elif at is not None and write.moves and _is_called_in(at, region.code, block):
@@ -152,6 +157,8 @@ class WrittenAhead:
             elif at is not None and write.moves and _is_in(at, region.code, block):
                 put_back = set[int]()  # beside what is captured, as an optimizer that steps outside of the graph does
                 beside |= write.keys
+            elif at is not None and write.keeps and _is_in(at, region.code, block):
+                put_back = set[int]()
             else:
                 put_back = {*write.keys}
             moved -= put_back
