@@ -347,7 +347,7 @@ class _Examiner(Caller):
                 if cached or (f.frame and depends(f.frame, asked, codes)):
                     problems.setdefault((f.code, f.frame), f)
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
-        made = made_inside.generators(problems.values(), codes)
+        made = made_inside.generators(problems.values(), codes, last.ran())
         problems |= {(f.code, f.frame): f for f in made}
         problems = without_around(problems, calls, codes, found.notes)
         found.calls, found.lost = self.number, self.lost

@@ -120,8 +120,20 @@ def _own_generator(place: Place) -> str:
             if given.arg == "generator":
                 name = as_called(place, place.text(given.value))
                 graph = "graph" if name == "g" else "g"
-                told = f"`{graph}.register_generator_state({name})` of the graph `{graph}`"
+                told = f"{graph}.register_generator_state({name})"
+                if listed := _gone_through(place, name):
+                    told = f"for {name} in {as_called(place, listed)}: {told}"
+                told = f"`{told}` of the graph `{graph}`"
                 return f"{told}, once before the capture; this line stays"
+    return ""
+
+
+def _gone_through(place: Place, name: str) -> str:
+    """What has the generators, where a line goes through them: ``for gen in self.generators``."""
+    function = place.source.function_of(place.statement)
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, (ast.For, ast.comprehension)) and place.text(node.target) == name:
+            return place.text(node.iter) if path_of(node.iter) else ""
     return ""
 
 
