@@ -33,9 +33,10 @@ def of_an_argument(place: Place) -> str:
     if filled := _filled(place, names) or given_in_rounds(place):
         return filled
     kind = "numbers among the arguments, decide" if len(names) > 1 else "a number among the arguments, decides"
+    keys = ", ".join(_as_key(place, name) for name in names)
     return (
         f"`{'`, `'.join(names)}`, {kind} this: the line stays as it is; keep a graph for each value that comes, "
-        f"`graphs[{', '.join(names)}]`, captured when it first comes; where it is always the same, do nothing"
+        f"`graphs[{keys}]`, captured when it first comes; where it is always the same, do nothing"
     )
 
 
@@ -261,6 +262,17 @@ def _named(place: Place) -> list[str]:
     roots = [_root(name) for name in names]
     many = {root for root in roots if roots.count(root) > _MOST}
     return list(dict.fromkeys(root if root in many else name for root, name in zip(roots, names, strict=True)))
+
+
+def _as_key(place: Place, name: str) -> str:
+    """What a table of graphs goes by: a list of numbers is no key of one, and what it holds is."""
+    given = place.failure.message.rpartition(OTHER_NUMBERS)[2]
+    whole = name == _root(name)
+    entry = next((n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n.name == place.entry), None)
+    own = arguments_of(entry)[is_method(place.source, entry) :] if whole and entry is not None else []
+    at = f"argument {own.index(name) + 1}" if name in own else name
+    # The keys of a dictionary alone would tell too little.
+    return f"str({name})" if whole and (f"{at} = others" in given or f"{at}[" in given) else name
 
 
 def _root(name: str) -> str:
