@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.observe.held import attributes_of
+from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.restore.classes import of_library
 
 _DEEP = 3
@@ -85,7 +85,7 @@ def parts_of(value: Any) -> list[tuple[str, Any, type | None]]:
         parts = [(f".{names[i]}" if names else f"[{i}]", each, of) for i, each in enumerate(value)]
     else:
         held = _held(value)
-        plain = all(type(each) in _PLAIN or isinstance(each, torch.Tensor) or _kind(each) for each in held.values())
+        plain = all(type(each) in _PLAIN or is_a(each, torch.Tensor) or _kind(each) for each in held.values())
         parts = [(f".{name}", each, kind) for name, each in held.items()] if plain else []
     return parts if len(parts) <= _MOST else []
 

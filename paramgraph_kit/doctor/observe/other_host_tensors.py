@@ -101,7 +101,7 @@ def _is_moved(value: Any) -> bool:
     if type(value) is not torch.Tensor or value.layout is not torch.strided or value.requires_grad:
         return False
     kind = str(value.dtype).removeprefix("torch.")
-    return value.device.type == "cpu" and 0 < value.numel() <= _MOST and kind in _KINDS
+    return value.device.type == "cpu" and not value.is_nested and 0 < value.numel() <= _MOST and kind in _KINDS
 
 
 def _changed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.numbers_within import parts_of, with_parts
 
 _DEEP = 3
@@ -16,7 +17,7 @@ _IS_ONE = (torch.Tensor, np.ndarray)
 
 def tensors_within(value: Any, path: str = "", deep: int = _DEEP) -> Iterator[tuple[str, Any]]:
     """All of them, with how each is reached: ``["lengths"]``."""
-    if isinstance(value, _IS_ONE):
+    if is_a(value, _IS_ONE):
         yield path, value
     elif deep:
         for key, each, _ in parts_of(value):
@@ -25,7 +26,7 @@ def tensors_within(value: Any, path: str = "", deep: int = _DEEP) -> Iterator[tu
 
 def with_tensors_within(value: Any, others: Mapping[int, Any], deep: int = _DEEP) -> Any:
     """The same with other tensors, in containers of its own; itself where there are none of its ids."""
-    if isinstance(value, _IS_ONE):
+    if is_a(value, _IS_ONE):
         return others.get(id(value), value)
     parts = [(key, with_tensors_within(e, others, deep - 1), e) for key, e, _ in parts_of(value) if deep]
     return with_parts(value, parts)
