@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,11 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite import round_within
-from paramgraph_kit.rewrite.proving.launches import Launches
 from paramgraph_kit.rewrite.proving.worth import Worth
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.verbs import _pieces
 from paramgraph_kit.verbs._pieces import Pieces, in_pieces
-from tests.integration.rewritten import run
-from tests.programs.running import differences, eager
+from tests.integration.rewritten import rewritten, run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
 GAN = """
@@ -62,22 +59,19 @@ def feed(i):
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("told", ["self.losses.append(loss.item())", "pass"])
-def test_what_trains_now_and_then_and_what_does_in_each_step_have_a_graph_each(told: str, tmp_path: Path) -> None:
+def test_what_trains_in_each_step_is_a_graph_and_what_does_now_and_then_goes_behind_it(
+    told: str, tmp_path: Path
+) -> None:
     # GIVEN a critic with a penalty of its slope, which reads numbers in between, and a generator trained in some steps
     text = GAN.replace("NOTED", "self.losses.append(slope.norm().item())").replace("TOLD", told)
-    truth, names = eager(run(text, tmp_path), "f"), run(text, tmp_path)
-    # WHEN a fix is asked for
-    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
-    # THEN a part of each is a graph, and the step has eager's numbers with both launched
-    assert [fix.alone, *(each.alone for each in fix.more)] == ["critic_part", "generate_part"], fix
-    assert "`step`, with all of these rounds from graphs" in str(fix)
-    with fix.applied() as made:
-        every = [(fix, made), *((each, unwrap(names[each.alone])) for each in fix.more)]
-        launches = {each.alone: Launches(one, each.around, each.bound, each.anew) for each, one in every}
-        names.update(launches)
-        seen = eager(names, "f")
-    assert all(each.replays for each in launches.values())
-    assert not differences(truth, seen, set()), fix
+    # WHEN a fix is asked for THEN it is whole, with eager's numbers
+    fix = rewritten(text, tmp_path)
+    assert fix.complete, fix
+    # AND the critic is in the graph, what it notes and the generator behind the launch
+    behind = fix.diff.partition("def after_step")[2]
+    assert "self.generate(x.clone())" in behind, fix
+    assert "self.losses.append(extra.item())" in behind, fix
+    assert "\n         self.do.step()" in fix.diff, fix
 
 
 @pytest.mark.sweep
