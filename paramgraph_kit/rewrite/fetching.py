@@ -83,7 +83,9 @@ class Fetching(Foreseeing):
         for each in within(node):
             if isinstance(each, ast.Call) and isinstance(self._value(path_of(each.func)), torch.nn.Module):
                 return True
-            if isinstance(each, (ast.Name, ast.Attribute)) and not self._only_asks(each, node):
+            if not isinstance(each, (ast.Name, ast.Attribute)) or not isinstance(each.ctx, ast.Load):
+                continue  # ``x = self.buffer.sample()`` gives the device's ``x`` another value
+            if not self._only_asks(each, node):
                 value = self._value(path_of(each))
                 if isinstance(value, torch.Tensor) and value.device.type == device().type:
                     return True
