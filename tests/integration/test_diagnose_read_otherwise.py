@@ -76,7 +76,7 @@ def test_a_tensor_that_other_calls_read_is_told_whichever_call_is_asked(
 ) -> None:
     # GIVEN a step that exchanges a tensor in some of its calls, and reads it in all
     # WHEN it is asked with a number that does, or with one that does not THEN the line that reads it is told
-    assert _told(step, number) == [line]
+    assert [each.partition("  #")[0] for each in _told(step, number)] == [line]
 
 
 @pytest.mark.parametrize("step", [in_place, *(pytest.param(s, marks=pytest.mark.sweep) for s in (unread, either_way))])
