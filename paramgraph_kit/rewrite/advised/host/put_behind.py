@@ -265,6 +265,8 @@ def behind(place: Place) -> str:
         return ahead
     target = node.target if isinstance(node, ast.AugAssign) else getattr(node, "targets", [node])[0]
     counts = isinstance(node, ast.AugAssign) or isinstance(target, ast.Attribute)
+    computed = isinstance(node, ast.Assign) and names_in(node.value) & place.tensors.keys() and not _is_read_there(node)
+    counts = counts and not computed  # on the device, whose state is none of the host's to give ahead of a launch
     if counts and function is not None and (path := path_of(target)):
         for later in (n for part in function.body for n in within(part) if isinstance(n, (ast.Assign, ast.Return))):
             to = later.targets if isinstance(later, ast.Assign) else []
