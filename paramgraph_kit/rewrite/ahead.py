@@ -199,7 +199,7 @@ class Ahead(Lending):
         every = ((s, n) for s in self.sources.values() for n in s.parents if isinstance(n, ast.Attribute))
         set_in = [s.function_of(n) for s, n in every if n.attr == name and not isinstance(n.ctx, ast.Load)]
         known = all(getattr(function, "name", "") in MAKERS for function in set_in)
-        return known and type(self._value(path)) in (bool, int, float)
+        return known and self._is_number(target)
 
     def _with_what_reads(
         self, source: Source, function: Function, chosen: Sequence[ast.stmt], failures: Sequence[Failure]

@@ -152,15 +152,11 @@ def _read_first(source: Source, call: ast.Call, statement: ast.Assign) -> str:
         return ""
     nodes = [n for n in ast.walk(function) if source.function_of(n) is function]
     replays = [n.lineno for n in nodes if isinstance(n, ast.Call) and called(n) == "replay"]
-    ends, names = (
-        min((at for at in replays if at > call.lineno), default=0),
-        [n for n in nodes if isinstance(n, ast.Name)],
-    )
-    given = {
-        n.id
-        for n in names
-        if not isinstance(n.ctx, ast.Load) and (n.lineno < call.lineno or _is_between(n, call, ends))
-    }
+    ends = min((at for at in replays if at > call.lineno), default=0)
+    names = [n for n in nodes if isinstance(n, ast.Name)]
+    stored = [n for n in names if not isinstance(n.ctx, ast.Load)]
+    begins = call.end_lineno or call.lineno
+    given = {n.id for n in stored if n.lineno < call.lineno or begins < n.lineno < ends}
     told = list[str]()
     for number, target in enumerate(elements_of(statement.targets[0])):
         if not isinstance(target, ast.Name) or target.id in given | set(arguments_of(function)):
@@ -173,10 +169,6 @@ def _read_first(source: Source, call: ast.Call, statement: ast.Assign) -> str:
                 f"; line {reads[0]} reads `{target.id}` ahead of the first replay: give it a value before, {value}"
             )
     return "".join(told)
-
-
-def _is_between(node: ast.Name, call: ast.Call, ends: int) -> bool:
-    return (call.end_lineno or call.lineno) < node.lineno < ends
 
 
 def _held(source: Source, call: ast.Call, number: int) -> str:

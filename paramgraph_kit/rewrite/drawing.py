@@ -78,7 +78,7 @@ class Drawing(Fetching):
     def draws_within(self) -> bool:
         """Whether the host draws in what a step runs, in a way that may be done before its launch."""
         at = self._definition()
-        return at is not None and not cell.is_made_of(at[0].file) and any(True for _ in self._draws(*at))
+        return at is not None and not cell.is_made_of(at[0].file) and any(self._draws(at[0]))
 
     def _opening(self, failures: Sequence[Failure]) -> list[ast.stmt]:
         return [] if self.draws else super()._opening(failures)  # what draws ahead has its own order
@@ -88,7 +88,7 @@ class Drawing(Fetching):
         if not self.draws or at is None or self.forced or self.ahead or self.watch is not None:
             return super()._fed(failures, others)
         source, function = at
-        found = [call for _, call in self._draws(source, function)]
+        found = [call for _, call in self._draws(source)]
         inside = self._statements_that_draw(source, function)
         step = self._draws_of_a_step(source, found, inside) if inside else None
         if not step:
@@ -135,7 +135,7 @@ class Drawing(Fetching):
         first = seen[0] if len(seen) >= STEPS else []
         return first if first and all(each == first for each in seen[:STEPS]) else None
 
-    def _draws(self, source: Source, function: Function) -> Iterator[_Draw]:
+    def _draws(self, source: Source) -> Iterator[_Draw]:
         """Where the host draws in what a step runs: numbers for the device, and the order of a list."""
         scopes = {(code.co_filename, code.co_name, code.co_firstlineno) for code in self.ran}
         for node in (n for n in source.parents if isinstance(n, ast.Call)):
@@ -153,9 +153,9 @@ class Drawing(Fetching):
     def _statements_that_draw(self, source: Source, function: Function) -> list[ast.stmt]:
         """The statements of a step that come to its draws and are in its graph; nothing where one is no single line."""
         found = list[ast.stmt]()
-        helpers = {helper for helper, _ in self._draws(source, function)}
+        helpers = {helper for helper, _ in self._draws(source)}
         lines = {line for each in helpers for line in self.led.get((source.file, each.name), ())}
-        own = {id(call) for helper, call in self._draws(source, function) if helper is function}
+        own = {id(call) for helper, call in self._draws(source) if helper is function}
         for node in moving.body_of(function):
             inside = range(first_line(node), (node.end_lineno or node.lineno) + 1)
             comes = any(line in inside for line in lines) or any(id(each) in own for each in ast.walk(node))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -133,15 +134,14 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         return first
     little: list[tuple[int, Rewriting]] = []  # with how much is in the graph
     drawn = attempt.drawing() if not first.complete else None
-    for other in (drawn, drawn.telling_in_helpers(failures)) if drawn is not None else ():
-        if other is not None and not known.is_late() and (made := one(other)).complete:
+    for ahead in (lambda: drawn, partial(drawn.telling_in_helpers, failures)) if drawn is not None else ():
+        if not known.is_late() and (other := ahead()) is not None and (made := one(other)).complete:
             if is_mostly_inside(other.prover):
                 return made
             little.append((other.prover.operations[0], made))
     if back is not None and back.diff and len(back.left) < len(first.left):
-        return for_each_number(
-            attempt, without_gradients(truth), back
-        )  # others would step with gradients that no launch makes
+        # Others would step with gradients that no launch makes.
+        return for_each_number(attempt, without_gradients(truth), back)
     moved = first.worth.behind if first.complete else attempt.prover.operations[1]
     whole_inside, plain_lines = first.complete and first.worth.share >= 0.5, attempt
     if not whole_inside and (other := attempt.placing(failures)) is not None:

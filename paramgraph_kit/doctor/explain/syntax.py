@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import copy
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from types import CodeType
+from typing import Any
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+ROUNDS = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # what runs something again and again
 MAKERS = ("__init__", "__post_init__", "__new__")  # methods in which an object is made
 
 
@@ -118,6 +121,21 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 def every(tree: ast.Module) -> tuple[ast.AST, ...]:
     """The nodes of a file, of which many ask."""
     return tuple(walk(tree))
+
+
+def spans(node: Any, line: int) -> bool:
+    """Whether a line is one of those of a node."""
+    return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
+
+
+def written_out(node: ast.expr, given: Mapping[str, ast.expr]) -> ast.expr:
+    """A copy of an expression with others in the places of some of its names."""
+
+    class Given(ast.NodeTransformer):
+        def visit_Name(self, name: ast.Name) -> ast.expr:
+            return copy.deepcopy(given[name.id]) if name.id in given else name
+
+    return Given().visit(copy.deepcopy(node))  # type: ignore[no-any-return]
 
 
 def here(node: ast.AST, apart: tuple[type[ast.AST], ...] = FUNCTIONS) -> Iterator[ast.AST]:

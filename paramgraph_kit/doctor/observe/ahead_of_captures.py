@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, every, here, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, every, here, last_name, spans, tree_of
 
 _CAPTURES = ("graph", "capture", "capture_begin", "make_graphed_callables")
 
@@ -20,14 +20,14 @@ def ahead_of_captures(file: str, line: int, function: Callable[..., Any]) -> boo
     if tree is None or not name:
         return False
     functions = [n for n in every(tree) if isinstance(n, FUNCTIONS[:2])]
-    around = [n for n in functions if n.lineno <= line <= (n.end_lineno or 0)]
+    around = [n for n in functions if spans(n, line)]
     body = max(around, key=lambda n: n.lineno).body if around else tree.body
     nodes = [n for statement in body for n in here(statement, FUNCTIONS)]
     helpers = {n.name for n in functions if any(map(_captures, ast.walk(n)))}
     begun = [n for n in nodes if _captures(n) or (isinstance(n, ast.Call) and last_name(n.func) in helpers)]
     first = min((getattr(n, "lineno", 0) for n in begun), default=0)
-    loops = [n for n in nodes if isinstance(n, LOOPS) and n.lineno <= line <= (n.end_lineno or 0)]
-    if first <= line or any(loop.lineno <= first <= (loop.end_lineno or 0) for loop in loops):
+    loops = [n for n in nodes if isinstance(n, LOOPS) and spans(n, line)]
+    if first <= line or any(spans(loop, first) for loop in loops):
         return False
     replays = [n.lineno for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "replay"]
     named = [n.lineno for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and last_name(n) == name]

@@ -69,10 +69,9 @@ def _sides(node: ast.AST) -> list[ast.expr]:
 
 def _is_of(side: ast.expr, given: Collection[str]) -> bool:
     """Whether an expression has such names, and numbers, alone."""
-    names = {n.id for n in ast.walk(side) if isinstance(n, ast.Name)}
-    return (
-        bool(names) and names <= {*given} and not any(isinstance(n, (ast.Call, ast.Attribute)) for n in ast.walk(side))
-    )
+    parts = [*ast.walk(side)]
+    names = {n.id for n in parts if isinstance(n, ast.Name)}
+    return bool(names) and names <= {*given} and not any(isinstance(n, (ast.Call, ast.Attribute)) for n in parts)
 
 
 def _reads(tree: ast.AST) -> Iterator[ast.Call]:

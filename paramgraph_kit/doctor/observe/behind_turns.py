@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 
-from paramgraph_kit.doctor.explain.syntax import every, tree_of
+from paramgraph_kit.doctor.explain.syntax import every, spans, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.other_ways import LED
 from paramgraph_kit.doctor.observe.own_regions import Region
@@ -27,6 +27,6 @@ def behind_turns(failures: Iterable[Failure], region: Region) -> Callable[[Failu
         tree = tree_of(names[frame.file]) if frame.file in names else None
         tests = [n for n in every(tree) if isinstance(n, ast.If) and (frame.file, n.lineno) in asked] if tree else []
         parts = (part for n in tests for part in (*n.body, *n.orelse))
-        return LED in failure.message or any(p.lineno <= frame.line <= (p.end_lineno or 0) for p in parts)
+        return LED in failure.message or any(spans(part, frame.line) for part in parts)
 
     return is_of_turn

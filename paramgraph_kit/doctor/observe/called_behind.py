@@ -5,18 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, every, last_name
 from paramgraph_kit.doctor.observe.own_regions import Region
 
 _KEPT = frozenset(("no_grad", "inference_mode", "enable_grad", "staticmethod", "classmethod"))  # each calls it as it is
 
 
-def called_behind(trees: Iterable[ast.AST], region: Region) -> Iterator[ast.AST]:
+def called_behind(trees: Iterable[ast.Module], region: Region) -> Iterator[ast.AST]:
     """Those of some files: plain ones, which lines call by their names, and none that what is captured comes to."""
-    trees = [*trees]
-    nodes = [n for tree in trees for n in ast.walk(tree)]
-    every = [n for n in nodes if isinstance(n, FUNCTIONS[:2])]
-    functions = [n for n in every if not _replays(n)]  # and none of these runs inside of a capture
+    nodes = [n for tree in trees for n in every(tree)]
+    functions = [n for n in nodes if isinstance(n, FUNCTIONS[:2]) and not _replays(n)]  # which no capture runs
     names = {n.name for n in functions}
     callees = {id(n.func) for n in nodes if isinstance(n, ast.Call)}
     called = {last_name(n) for n in nodes if id(n) in callees}

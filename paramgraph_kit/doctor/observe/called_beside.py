@@ -6,7 +6,17 @@ import ast
 import re
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, defines, here, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    defines,
+    every,
+    here,
+    last_name,
+    nodes_of,
+    spans,
+    tree_of,
+)
 from paramgraph_kit.doctor.observe.lines_behind import APART
 from paramgraph_kit.doctor.observe.own_regions import Region
 
@@ -96,17 +106,17 @@ def _is_ahead_of_helper(region: Region, node: Any) -> bool:
     """Whether a line comes ahead of the one call of what captures, in its function: the capture finds what it gives."""
     tree, name = tree_of(region.code.co_filename), region.code.co_name
     tests = (n for n in nodes_of(region.code) if isinstance(n, ast.If))
-    rarely = any(n.lineno <= region.line <= (n.end_lineno or 0) for n in tests)
+    rarely = any(spans(n, region.line) for n in tests)
     if tree is None or name == "<module>" or rarely:
         return False
-    functions = [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2]) and n.name != name]
-    own = [n for n in functions if n.lineno <= node.lineno <= (n.end_lineno or 0)]
+    functions = [n for n in every(tree) if isinstance(n, FUNCTIONS[:2]) and n.name != name]
+    own = [n for n in functions if spans(n, node.lineno)]
     body = max(own, key=lambda n: n.lineno) if own else tree
     calls = [n.lineno for n in ast.walk(body) if isinstance(n, ast.Call) and last_name(n.func) == name]
     if len(calls) != 1 or node.lineno >= calls[0]:
         return False
     blocks = (n for n in ast.walk(body) if isinstance(n, (*LOOPS, ast.If)))
-    return not any(n.lineno <= calls[0] <= (n.end_lineno or 0) for n in blocks)
+    return not any(spans(n, calls[0]) for n in blocks)
 
 
 def runs_without_graph(file: str, node: Any) -> bool:

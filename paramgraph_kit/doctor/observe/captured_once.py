@@ -8,12 +8,11 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 from weakref import ref
 
-from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import ROUNDS, every, last_name, tree_of
 from paramgraph_kit.driver.files import is_cell, is_library
 from paramgraph_kit.driver.replaced import replaced
 from paramgraph_kit.driver.select import twin
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 NOTE = (
     "it captures into a graph that is made around it, once: called again it would raise, unless that is made in it, or "
     "`reset()` ahead of its capture"
@@ -29,8 +28,8 @@ def is_run_once(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if tree is None:
         return False
     name = code.co_name
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) == name]
-    in_loops = {n for loop in ast.walk(tree) if isinstance(loop, _LOOPS) for n in ast.walk(loop)}
+    calls = [n for n in every(tree) if isinstance(n, ast.Call) and last_name(n.func) == name]
+    in_loops = {n for loop in every(tree) if isinstance(loop, ROUNDS) for n in ast.walk(loop)}
     return len(calls) <= 1 and not any(call in in_loops for call in calls)
 
 

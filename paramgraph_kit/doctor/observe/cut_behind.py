@@ -6,17 +6,12 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of
+from paramgraph_kit.doctor.known.elementwise import ELEMENTWISE
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.moved_words import held_for, with_index
 from paramgraph_kit.doctor.observe.own_regions import Region
 
-# What gives each element by itself.
-_EACH = frozenset(
-    """abs bool clamp clone contiguous cos detach double eq erf exp float floor ge gelu gt half int isfinite isnan le
-    leaky_relu log log1p long lt maximum minimum mul add sub div nan_to_num ne neg pow relu round rsqrt sigmoid sign
-    silu sin softplus sqrt square tanh to tan type_as where masked_fill bfloat16 logical_and logical_not logical_or
-    """.split()  # noqa: SIM905
-)
+_EACH = ELEMENTWISE | {"bfloat16"}
 _MOST = 4  # results that are told
 
 
@@ -61,10 +56,9 @@ def _first_rows(read: ast.expr, parents: dict[ast.AST, ast.AST]) -> ast.Subscrip
     node = parents.get(part) if part is not None else None
     if not isinstance(part, ast.Slice) or part.upper is not read or part.lower is not None or part.step is not None:
         return None
-    loads = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
-    return (
-        node if loads and isinstance(node, ast.Subscript) and not isinstance(node.value, (ast.List, ast.Name)) else None
-    )
+    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+        return None
+    return node if not isinstance(node.value, (ast.List, ast.Name)) else None
 
 
 def _alone(cut: ast.Subscript, parents: dict[ast.AST, ast.AST], nodes: Sequence[ast.AST]) -> set[ast.expr] | None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, spans
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import copy_of
 from paramgraph_kit.doctor.observe.held import is_a
-from paramgraph_kit.doctor.observe.read_later import spans
 
 _COPIES = ("clone", "deepcopy", "float", "str", "print", "bool", "int")
 _LOOKS = ("detach", "flatten", "view", "reshape", "squeeze", "unsqueeze", "t", "transpose", "permute", "ravel", "items")

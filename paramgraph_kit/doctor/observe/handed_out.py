@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, elements_of, every, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, elements_of, every, last_name, spans, tree_of
 from paramgraph_kit.trace.model import Failure
 
 _MENDABLE = ("stale-input", "output-alias", "parameter-rebound")
@@ -94,11 +94,11 @@ class _Copied(ast.NodeTransformer):
 
 def _scopes(tree: ast.Module, path: str, line: int) -> Iterator[ast.AST]:
     """Where such a path means the same: the methods of a class, or one function."""
-    around = [n for n in every(tree) if isinstance(n, (ast.ClassDef, *FUNCTIONS[:2])) and _has(n, line)]
+    around = [n for n in every(tree) if isinstance(n, (ast.ClassDef, *FUNCTIONS[:2])) and spans(n, line)]
     kinds = [n for n in around if isinstance(n, ast.ClassDef)]
     if path.startswith("self.") and kinds:
         methods = (n for n in kinds[-1].body if isinstance(n, FUNCTIONS[:2]) and n.name not in MAKERS)
-        yield from (n for n in methods if _has(n, line) or not _is_written_by(tree, n.name))
+        yield from (n for n in methods if spans(n, line) or not _is_written_by(tree, n.name))
     else:
         yield from [n for n in around if isinstance(n, FUNCTIONS[:2])][-1:]
 
@@ -116,10 +116,6 @@ def _is_written_by(tree: ast.Module, name: str) -> bool:
         if of is not None and any(last_name(each) == name for each in ast.walk(of)):
             return True
     return False
-
-
-def _has(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or 0)
 
 
 def _captures(node: ast.With | ast.AsyncWith) -> bool:

@@ -15,14 +15,13 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, pairs_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, pairs_of, spans
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.held_beside import LOOKS, held_beside
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
-from paramgraph_kit.doctor.observe.read_later import spans
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.explain.syntax import last_name, written_out
 from paramgraph_kit.doctor.observe.multiplied import Parents
 from paramgraph_kit.doctor.observe.tensors_for_numbers import HOSTS
 
@@ -57,7 +56,7 @@ class HostParts:
         """What tensors take of a number, with what the host's functions make of variables that have it."""
         whole = self.whole(node)
         name, called = self.named(whole), any(isinstance(n, ast.Call) for n in ast.walk(whole))
-        value = ast.unparse(self._written_out(whole))
+        value = ast.unparse(written_out(whole, self.given))
         if not name:
             own = f"{last_name(node)}_{last_name(_outer(whole))}" if called and deep < _DEEP else ""
             return [Part(own, ast.unparse(whole), value, whole, called)]
@@ -92,19 +91,6 @@ class HostParts:
             top = above
         return node, said
 
-    def _written_out(self, node: ast.expr) -> ast.expr:
-        return _WrittenOut(self.given).visit(copy.deepcopy(node))  # type: ignore[no-any-return]
-
-
-class _WrittenOut(ast.NodeTransformer):
-    """Variables that a function is given once, each as what it is given."""
-
-    def __init__(self, given: dict[str, ast.expr]) -> None:
-        self.given = given
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self.given[node.id]) if node.id in self.given else node
-
 
 def _given_once(nodes: Sequence[ast.AST], paths: set[str]) -> dict[str, ast.expr]:
     """Variables that are given once what numbers alone make: ``c = float(np.exp(-self.dt))``."""
@@ -115,7 +101,7 @@ def _given_once(nodes: Sequence[ast.AST], paths: set[str]) -> dict[str, ast.expr
         into = node.targets[0]
         once = isinstance(into, ast.Name) and stores[into.id] == 1 and into.id not in paths
         if once and _is_number(node.value, {*paths, *given}):
-            given[into.id] = _WrittenOut(given).visit(copy.deepcopy(node.value))  # type: ignore[attr-defined]
+            given[into.id] = written_out(node.value, given)  # type: ignore[attr-defined]
     return given
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Collection, Mapping, Sequence, Set
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import every as nodes_in
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of, written_out
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
@@ -81,7 +81,7 @@ def _is_of_an_answer(nodes: Sequence[ast.AST], code: CodeType, keys: Set[str]) -
     tree, name = tree_of(code.co_filename), code.co_name
     if tree is None or not all(isinstance(n, _ANSWERS) for n in nodes) or name in ("<lambda>", "<module>"):
         return False
-    every, within = [*ast.walk(tree)], {id(n) for n in nodes}
+    every, within = nodes_in(tree), {id(n) for n in nodes}
     called = [n for n in every if isinstance(n, ast.Call) and last_name(n.func) == name]
     read = [n for n in every if isinstance(n, ast.Attribute) and n.attr == name]
     asked = [ast.unparse(n) for n in (called or read) if id(n) not in within]
@@ -109,12 +109,7 @@ def decides_alone_in_key(use: Use) -> bool:
 
 def of_the_host_alone(test: ast.expr, name: str, given: ast.expr) -> str:
     """The same with what a variable is given in place of its name: another function has no such variable."""
-
-    class Given(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            return given if node.id == name else node
-
-    return ast.unparse(Given().visit(copy.deepcopy(test)))
+    return ast.unparse(written_out(test, {name: given}))
 
 
 def with_tests(tests: Mapping[str, str], parts: str, filled: Sequence[str]) -> str:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, pairs_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, pairs_of, spans
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held_in_line import of_what
-from paramgraph_kit.doctor.observe.read_later import spans
 
 _Launch = tuple[int, CodeType, int]  # a graph, and where its replay stands
 _MAKE_LISTS = ("list", "tuple")

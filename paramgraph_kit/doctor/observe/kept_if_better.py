@@ -8,12 +8,12 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, TypeGuard
 
-from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, nodes_of, pairs_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import LOOPS, elements_of, last_name, nodes_of, pairs_of, spans, tree_of
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.held import attributes_of
 from paramgraph_kit.doctor.observe.held_objects import methods_by_user, reachable
 from paramgraph_kit.doctor.observe.kept_choices import is_choice
-from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, spans, statement_at
+from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, statement_at
 
 _PICKS = ("max", "min")
 _PATHS = (ast.Name, ast.Attribute)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import copy
 import linecache
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import CodeType, MappingProxyType
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import every, last_name, nodes_of, spans, tree_of, written_out
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import display_name
@@ -56,13 +55,14 @@ def _in_objects(found: Iterable[Failure], codes: Iterable[CodeType]) -> Iterator
         line = failure.frame.line  # type: ignore[union-attr]
         files = {c.co_filename for c in ran if display_name(c.co_filename) == failure.frame.file}  # type: ignore[union-attr]
         for file in files:
-            nodes = [*ast.walk(tree_of(file) or ast.Module([], []))]
-            owner = next((n for n in nodes if isinstance(n, ast.ClassDef) and _spans(n, line)), None)
+            tree = tree_of(file)
+            nodes = every(tree) if tree is not None else ()
+            owner = next((n for n in nodes if isinstance(n, ast.ClassDef) and spans(n, line)), None)
             methods = {n.name: n for n in owner.body if isinstance(n, ast.FunctionDef)} if owner is not None else {}
             init, made_by = methods.get("__init__"), _maker(ran, owner.name) if owner is not None else None
             if init is None or made_by is None:
                 continue
-            users = [n for n in methods.values() if _spans(n, line)]
+            users = [n for n in methods.values() if spans(n, line)]
             read = {n.attr for user in users for n in ast.walk(user) if isinstance(n, ast.Attribute)}
             for node in init.body:
                 target = node.targets[0] if isinstance(node, ast.Assign) else None
@@ -71,10 +71,6 @@ def _in_objects(found: Iterable[Failure], codes: Iterable[CodeType]) -> Iterator
                 if not _is_made(node.value.elt if isinstance(node.value, ast.ListComp) else node.value):
                     continue
                 yield _told_of(node, target, made_by, init, file)
-
-
-def _spans(node: ast.ClassDef | ast.FunctionDef, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or 0)
 
 
 def _told_of(
@@ -88,12 +84,9 @@ def _told_of(
     given |= {k.arg: k.value for k in call.keywords if k.arg}
     if listed is not None:
         source = listed.generators[0]
-        over = f"zip({path}, {_with(given, source.iter)})"
-        inner = {
-            n: v
-            for n, v in given.items()
-            if n not in {m.id for m in ast.walk(source.target) if isinstance(m, ast.Name)}
-        }
+        over = f"zip({path}, {ast.unparse(written_out(source.iter, given))})"
+        own = {n.id for n in ast.walk(source.target) if isinstance(n, ast.Name)}
+        inner = {name: value for name, value in given.items() if name not in own}
         seeded = f"`for gen, {ast.unparse(source.target)} in {over}: {_seeded_anew('gen', listed.elt, inner)}`"
         known = f"`for gen in {path}: g.register_generator_state(gen)`"
     else:
@@ -134,17 +127,7 @@ def _maker(ran: Iterable[CodeType], name: str) -> tuple[str, ast.Call] | None:
 def _seeded_anew(name: str, value: ast.expr | ast.AST, given: Mapping[str, ast.expr] = _NOTHING) -> str:
     """The seed that a new generator has: a fresh one has torch's own, which is always the same."""
     call = value if isinstance(value, ast.Call) and last_name(value.func) == "manual_seed" and value.args else None
-    return f"{name}.manual_seed({_with(given, call.args[0]) if call else f'{name}.initial_seed()'})"
-
-
-def _with(given: Mapping[str, ast.expr], node: ast.expr) -> str:
-    """An expression with what a call gives for its names."""
-
-    class Given(ast.NodeTransformer):
-        def visit_Name(self, name: ast.Name) -> ast.expr:
-            return given.get(name.id, name)
-
-    return ast.unparse(Given().visit(copy.deepcopy(node)))
+    return f"{name}.manual_seed({ast.unparse(written_out(call.args[0], given)) if call else f'{name}.initial_seed()'})"
 
 
 def _is_made(value: ast.expr) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from paramgraph_kit.doctor.cell import NAME, is_made_of
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, MAKERS, here, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, MAKERS, here, last_name, nodes_of, spans, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.another_data import without_data_of_others
 from paramgraph_kit.doctor.observe.called_beside import (
@@ -59,7 +59,6 @@ from paramgraph_kit.doctor.observe.object_words import into_its_tensors
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor, rate_where_read
-from paramgraph_kit.doctor.observe.read_later import spans
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.doctor.observe.takes_tensors import is_number_elsewhere, takes_a_tensor

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import every, last_name, tree_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.restore.simple_queues import list_of
 
@@ -76,7 +76,7 @@ def taken_of(late: set[Key], code: CodeType, name: str) -> set[Key]:
 
 @lru_cache(64)
 def _taken(tree: ast.Module) -> frozenset[str]:
-    nodes = [*ast.walk(tree)]
+    nodes = every(tree)
     dropped = {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
     dropped |= {id(n.value) for n in nodes if isinstance(n, ast.Await) and id(n) in dropped}
     calls = [n for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]

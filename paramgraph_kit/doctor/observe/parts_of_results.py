@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, here
+from paramgraph_kit.doctor.explain.syntax import elements_of, here, spans
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.kept_if_better import may_be
-from paramgraph_kit.doctor.observe.read_later import is_about, spans
+from paramgraph_kit.doctor.observe.read_later import is_about
 
 LOOKS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "view_as")  # at the same memory
 _SAME_MEMORY = ("data", "T", "mT")

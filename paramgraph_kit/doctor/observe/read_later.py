@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import LOOPS
+from paramgraph_kit.doctor.explain.syntax import LOOPS, spans
 
 _NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
 
@@ -45,11 +45,6 @@ def _perhaps(node: ast.AST, parents: dict[ast.AST, ast.AST], line: int) -> bool:
         if isinstance(node, (ast.If, ast.Try, *LOOPS)) and not spans(node, line):
             return True
     return False
-
-
-def spans(node: Any, line: int) -> bool:
-    """Whether a line is one of those of a node."""
-    return bool(node.lineno <= line <= (node.end_lineno or node.lineno))
 
 
 def is_path(node: ast.AST, path: str) -> bool:

@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of, pairs_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of, pairs_of, spans
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.callers_tensors import TITLE
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
-from paramgraph_kit.doctor.observe.read_later import spans
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.trace.model import Failure, Frame

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from types import FrameType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of, spans
 from paramgraph_kit.doctor.observe.copied_names import targets_of
 from paramgraph_kit.doctor.observe.kept_if_better import may_be
-from paramgraph_kit.doctor.observe.read_later import is_path, spans, statement_at
+from paramgraph_kit.doctor.observe.read_later import is_path, statement_at
 
 
 def result_of(frame: FrameType, name: str, launched: Collection[int]) -> tuple[Any, Any] | None:

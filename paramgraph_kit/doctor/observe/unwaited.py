@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import LOOPS, here, last_name
+from paramgraph_kit.doctor.explain.syntax import LOOPS, ROUNDS, here, last_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, results_in
@@ -32,7 +32,6 @@ _SHOW = frozenset({"print", "str", "repr", "format", "allclose", "equal", "asser
 _OF_HOST = frozenset({"len", "time", "perf_counter", "monotonic", "range", "isinstance", "hasattr", "id", "type"})
 _KEEPS = frozenset({"append", "add", "appendleft", "setdefault", "put", "isinstance", "len", "id"})
 _ABOUT = frozenset({"numel", "size", "dim", "stride", "is_pinned", "data_ptr", "element_size"})
-_ROUNDS = (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _WAIT = "torch.cuda.synchronize()"
 
 
@@ -232,7 +231,7 @@ def _rounds(around: StepsAround, function: Callable[..., Any], result: Any, host
             return search.calls(node) or any(node is each for each in around.calls)
 
         every = [n for statement in scope.body.body for n in here(statement)]
-        loops = [(n, [each for part in _body(n) for each in here(part)]) for n in every if isinstance(n, _ROUNDS)]
+        loops = [(n, [each for part in _body(n) for each in here(part)]) for n in every if isinstance(n, ROUNDS)]
         loops = [(n, inside) for n, inside in loops if any(map(calls, inside))]
         for loop, inside in loops:
             if not any(other in inside for other, _ in loops if other is not loop):

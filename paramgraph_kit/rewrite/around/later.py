@@ -28,6 +28,7 @@ from paramgraph_kit.rewrite.source.moving import arguments_of, body_of, cloned, 
 from paramgraph_kit.rewrite.source.place import called, fresh
 from paramgraph_kit.rewrite.source.ungraded import off_around
 from paramgraph_kit.rewrite.source.writes import only_added_to, paths, touches, written
+from paramgraph_kit.rewrite.source.written_after import written_after
 
 CODES = frozenset(
     ("sync-item", "host-counter", "print", "copy-to-cpu", "blocking-copy", "output-alias", "data-dependent-branch")
@@ -278,8 +279,7 @@ def _as_numbers(source: Source, node: ast.stmt, numbers: Collection[str]) -> Ite
     """``norms.append(norm)`` keeps the number that it kept, where ``norm`` is a tensor by now."""
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and part.id in numbers and is_kept(source, part):
-            at = source.replace(part, "")
-            yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".item()")
+            yield written_after(source, part, ".item()")
 
 
 def _width(source: Source, node: ast.stmt) -> int:

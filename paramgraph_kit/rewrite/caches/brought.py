@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite.counting.counted import Counter
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source.edits import Edit, Source, path_of, within
 from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.written_after import written_after
 from paramgraph_kit.trace.model import Failure
 
 CODES = frozenset(
@@ -56,8 +57,7 @@ def bring(
         begun = list(advance.first_values(source, one))
         if len(begun) != 1 or begun[0] in every:
             return None
-        at = source.replace(begun[0], "")
-        edits.append(Edit(at.end_line, at.end_column, at.end_line, at.end_column, f".to({device})"))
+        edits.append(written_after(source, begun[0], f".to({device})"))
         for node in written:
             edits += _copied(source, node, one) if isinstance(node, ast.Assign) else []
         edits += [edit for part in every for edit in (*_apart(source, part, one), *_beside(source, part, one, device))]
@@ -110,8 +110,7 @@ def _apart(source: Source, node: ast.AST, one: Kept) -> Iterator[Edit]:
     while isinstance(inner, ast.Call) and called(inner) in _MOVES and isinstance(inner.func, ast.Attribute):
         inner = inner.func.value
     if value is not None and inner is not None and inner is not value and one.is_at(inner):
-        at = source.replace(value, "")
-        yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+        yield written_after(source, value, ".clone()")
 
 
 def _beside(source: Source, node: ast.AST, one: Kept, device: str) -> Iterator[Edit]:

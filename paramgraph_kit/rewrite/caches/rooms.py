@@ -19,6 +19,7 @@ from paramgraph_kit.rewrite.caches.tracked import Tracking
 from paramgraph_kit.rewrite.source.edits import COMPOUND, SIMPLE, Edit, Function, assigned, path_of, within
 from paramgraph_kit.rewrite.source.place import binds_tighter, called, fresh, target_of
 from paramgraph_kit.rewrite.source.widths import parts_of
+from paramgraph_kit.rewrite.source.written_after import written_after
 
 _EMPTY = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
 _TORCHS = ("torch", "F", "nn.functional", "torch.nn.functional", "functional")
@@ -390,8 +391,7 @@ class Masks:
             )
 
     def _after(self, node: ast.expr | ast.arg, text: str) -> None:
-        at = self.texts.source.replace(node, "")  # type: ignore[arg-type]
-        edit = Edit(at.end_line, at.end_column, at.end_line, at.end_column, text)
+        edit = written_after(self.texts.source, node, text)  # type: ignore[arg-type]
         if edit not in self.edits:
             self.edits.append(edit)
 

@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.source.edits import COMPOUND, Edit, Function, Source
 from paramgraph_kit.rewrite.source.moving import is_kept
 from paramgraph_kit.rewrite.source.place import Form, called
 from paramgraph_kit.rewrite.source.widths import width
+from paramgraph_kit.rewrite.source.written_after import written_after
 from paramgraph_kit.trace.model import Failure
 
 FROZEN = frozenset(
@@ -380,8 +381,7 @@ def as_numbers(source: Source, node: ast.stmt, found: Sequence[Counter]) -> Iter
             continue
         known = any(counter.is_at(part) and _is_variable(source, node, counter) for counter in found)
         if known and is_kept(source, part):
-            at = source.replace(part, "")
-            yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".item()")
+            yield written_after(source, part, ".item()")
 
 
 def _loaded(node: ast.expr) -> ast.expr:
@@ -429,8 +429,7 @@ def _kept_apart(source: Source, node: ast.AST, found: Sequence[Counter]) -> Iter
     if (made := _ranged(source, above, node)) is not None:
         yield made
         return
-    at = source.replace(node, "")
-    yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+    yield written_after(source, node, ".clone()")
 
 
 def _ranged(source: Source, range_: ast.AST | None, low: ast.expr) -> Edit | None:

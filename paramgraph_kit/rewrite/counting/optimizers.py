@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.written_after import written_after
 
 _Made = tuple[Source, ast.Call]
 _OPTIONS = ("capturable", "fused", "foreach", "lr")
@@ -365,8 +366,7 @@ def options(source: Source, call: ast.Call, device: str, *, rate: bool, fuse: bo
     if new:
         # Behind the last argument, so that the edit does not overlap with one inside it.
         last = max((*call.args, *(option.value for option in call.keywords)), key=lambda n: (n.lineno, n.col_offset))
-        at = source.replace(last, "")
-        edits.append(Edit(at.end_line, at.end_column, at.end_line, at.end_column, f", {', '.join(new)}"))
+        edits.append(written_after(source, last, f", {', '.join(new)}"))
     return edits
 
 

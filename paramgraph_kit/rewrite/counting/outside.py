@@ -14,6 +14,7 @@ from dataclasses import replace
 from paramgraph_kit.rewrite.counting.advance import Kept, is_writing, of_other_classes
 from paramgraph_kit.rewrite.counting.counted import Counter, Listed
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, locals_of
+from paramgraph_kit.rewrite.source.written_after import written_after
 
 # What looks a value up, or keeps it, by what it is equal to.
 _LOOKS_UP = frozenset("get setdefault pop discard index count __contains__ __getitem__".split())  # noqa: SIM905
@@ -86,10 +87,9 @@ def _is_one(source: Source, node: ast.expr, found: Sequence[Counter]) -> bool:
 
 
 def _as_number(source: Source, node: ast.expr, found: Sequence[Counter]) -> Edit:
-    at = source.replace(node, "")
     whole = all(type(each.value) is not float for each in found if each.is_at(node))
     text = ".long().item()" if whole and any(each.real for each in found if each.is_at(node)) else ".item()"
-    return Edit(at.end_line, at.end_column, at.end_line, at.end_column, text, rank=-1)
+    return written_after(source, node, text, rank=-1)
 
 
 def _is_looked_up(source: Source, function: Function, found: Sequence[Counter], given: Collection[str]) -> bool:

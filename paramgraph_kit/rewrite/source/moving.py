@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.source.edits import (
 from paramgraph_kit.rewrite.source.place import around_launch, called
 from paramgraph_kit.rewrite.source.ungraded import context_of, off_for
 from paramgraph_kit.rewrite.source.writes import MODULES, written, written_in_place
+from paramgraph_kit.rewrite.source.written_after import written_after
 
 DEEP = 3  # through how many functions an argument is followed
 NAMED = (ast.Global, ast.Nonlocal)
@@ -275,8 +276,7 @@ def cloned(source: Source, node: ast.stmt, results: Iterable[str], *, only_kept:
         if only_kept and not _lives_on(source, whole):
             continue
         if is_kept(source, whole) and not _writes_on(source, whole):
-            at = source.replace(whole, "")
-            yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+            yield written_after(source, whole, ".clone()")
 
 
 def _viewed(source: Source, node: ast.expr) -> ast.expr:

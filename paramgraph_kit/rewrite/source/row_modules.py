@@ -7,17 +7,15 @@ from itertools import pairwise
 
 import torch
 
+from paramgraph_kit.doctor.known.elementwise import ELEMENTWISE
 from paramgraph_kit.rewrite.source.edits import path_of
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, integer
 
 # Of each element alone, whatever they are called on.
-ELEMENTS = frozenset(
-    """abs acos add asin atan bool ceil clamp clip clone contiguous cos cosh deg2rad detach div double eq erf exp expm1
-    float floor fmod ge gelu gt half hardtanh int isfinite isnan le leaky_relu lerp log log10 log1p log2 logical_and
-    logical_not logical_or logit long lt masked_fill maximum minimum mul nan_to_num ne neg pow reciprocal relu remainder
-    round rsqrt sigmoid sign silu sin sinh softplus sqrt square sub tan tanh to trunc type_as where elu selu mish
-    hardswish relu6 logsigmoid zeros_like ones_like""".split()  # noqa: SIM905
+ELEMENTS = ELEMENTWISE | frozenset(
+    """acos asin atan ceil clip cosh deg2rad elu expm1 fmod hardswish hardtanh lerp log10 log2 logit logsigmoid mish
+    ones_like reciprocal relu6 remainder selu sinh trunc zeros_like""".split()  # noqa: SIM905
 )
 # Of each row alone where they go along another dimension, which is their first argument or ``dim=``.
 ALONG = frozenset(

@@ -14,7 +14,7 @@ from paramgraph_kit.rewrite.source.edits import SIMPLE, Function, functions_of, 
 from paramgraph_kit.rewrite.source.moving import arguments_of
 
 Shapes = tuple[int, ...] | list[tuple[int, ...]]  # of one tensor, or of those that something has
-DEEP = 3  # through how many functions a number is followed
+_DEEP = 3  # through how many functions a number is followed
 JOINS = ("torch.cat", "torch.concat", "torch.stack")
 
 
@@ -101,7 +101,7 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
     )
 
 
-def _is_given_to_a_cut(node: ast.AST, name: str, functions: Sequence[Function], deep: int = DEEP) -> bool:
+def _is_given_to_a_cut(node: ast.AST, name: str, functions: Sequence[Function], deep: int = _DEEP) -> bool:
     """Whether a function is given a number by which it, or one that it calls, cuts: ``model(x, self.n)``."""
     for call in (n for n in ast.walk(node) if isinstance(n, ast.Call) and deep):
         given = [number for number, each in enumerate(call.args) if _is(each, name, ast.Load)]

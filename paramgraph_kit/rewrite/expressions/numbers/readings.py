@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
 from paramgraph_kit.rewrite.source.pure import is_pure
+from paramgraph_kit.rewrite.source.written_after import written_after
 
 _ONE = re.compile(r" of \w+\[\]")
 # Functions of numpy's and of math that torch has by the same name.
@@ -128,15 +129,13 @@ def of_torch(place: Place, call: ast.Call) -> list[Edit]:
     owner = call.func.value if isinstance(call.func, ast.Attribute) else call.func
     found = [place.source.replace(owner, "torch")]
     if place.text(owner) == "math" and called(call) in ("ceil", "floor", "trunc"):
-        found.append(_written_after(place, call, ".long()"))
+        found.append(written_after(place.source, call, ".long()"))
     if called(call) in _PERIODIC and (counts := [*_counts(place, call)]):
-        found += [*(_written_after(place, n, ".double()") for n in counts), _written_after(place, call, ".float()")]
+        found += [
+            *(written_after(place.source, n, ".double()") for n in counts),
+            written_after(place.source, call, ".float()"),
+        ]
     return found
-
-
-def _written_after(place: Place, node: ast.expr, text: str) -> Edit:
-    end = place.source.replace(node, text)
-    return Edit(end.end_line, end.end_column, end.end_line, end.end_column, text)
 
 
 def _counts(place: Place, call: ast.Call) -> Iterator[ast.expr]:

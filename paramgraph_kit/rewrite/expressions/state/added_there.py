@@ -14,7 +14,7 @@ import torch
 from paramgraph_kit.rewrite.expressions.numbers.of_tensors import of_tensors
 from paramgraph_kit.rewrite.expressions.numbers.readings import read_of
 from paramgraph_kit.rewrite.source.edits import Edit, path_of
-from paramgraph_kit.rewrite.source.place import Place, called, target_of
+from paramgraph_kit.rewrite.source.place import Place, called, renamed, target_of
 
 # Methods that take a tensor of one element where they take a number.
 _TAKE = frozenset(
@@ -40,9 +40,7 @@ def stays_there(place: Place) -> str:
     """The same as words, where no trial has written it."""
     if place.failure.code != "sync-item" or (changed := _changed(place)) is None:
         return ""
-    text = place.text(place.statement)
-    for old, new in changed:
-        text = text.replace(place.text(old), new)
+    text = renamed(place.text(place.statement), {place.text(old): new for old, new in changed})
     return f"`{text}`: the state is on the device, and so is what is read"
 
 
@@ -116,20 +114,16 @@ def _is_there(place: Place, state: ast.expr) -> bool:
 
 def _made_in_class(place: Place, path: str) -> Iterator[ast.expr]:
     """What lines of the class around a statement give an attribute."""
-    own: ast.AST | None = place.statement
-    while own is not None and not isinstance(own, ast.ClassDef):
-        own = place.source.parents.get(own)
+    own = next((n for n in place.source.above(place.statement) if isinstance(n, ast.ClassDef)), None)
     for node in ast.walk(own) if own is not None else ():
-        if isinstance(node, ast.Assign) and path in [path_of(each) for each in node.targets if _is_path(each)]:
+        if isinstance(node, ast.Assign) and path in [
+            path_of(each) for each in node.targets if isinstance(each, (ast.Name, ast.Attribute))
+        ]:
             yield node.value
         elif isinstance(node, ast.Call) and called(node) == "register_buffer" and len(node.args) > 1:
             name = node.args[0]
             if isinstance(name, ast.Constant) and name.value == path.removeprefix("self."):
                 yield node.args[1]
-
-
-def _is_path(node: ast.expr) -> bool:
-    return isinstance(node, (ast.Name, ast.Attribute))
 
 
 def _is_made_there(place: Place, value: ast.expr) -> bool:
@@ -147,16 +141,13 @@ def read_of_device(place: Place, node: ast.AST) -> ast.expr | None:
         return None
     if not isinstance(node.func, ast.Name):
         return value
-    if any(_is_item(n) for n in ast.walk(node)):  # `float(np.log(x.item()))` computes before it is one
+    # `float(np.log(x.item()))` computes before it is one
+    if any(isinstance(n, ast.Call) and called(n) == "item" for n in ast.walk(node)):
         return read_of_device(place, value)
     if isinstance(value, ast.Call):
         return value if isinstance(value.func, ast.Attribute) and not path_of(value.func).startswith("math.") else None
     held = place.value(path) if (path := path_of(value)) else None
     return value if isinstance(held, torch.Tensor) and held.device.type != "cpu" else None
-
-
-def _is_item(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and called(node) == "item"
 
 
 def _there(place: Place, value: ast.expr, state: str) -> str | None:
@@ -175,10 +166,7 @@ def _there(place: Place, value: ast.expr, state: str) -> str | None:
             known |= set(ast.walk(node.func))
         elif not isinstance(node, _WITHIN):
             return None
-    text = place.text(value)
-    for node, new in texts:
-        text = text.replace(place.text(node), new)
-    return of_tensors(text)
+    return of_tensors(renamed(place.text(value), {place.text(node): new for node, new in texts}))
 
 
 def _is_known(place: Place, call: ast.Call) -> bool:

@@ -44,14 +44,10 @@ def kept_by_name(place: Place, node: ast.Assign) -> list[ast.Assign]:
     if function is None or not isinstance(target, (ast.Name, ast.Attribute)):
         return []
     every = [n for part in function.body for n in within(part)]
-    later = {n.id for n in every if isinstance(n, ast.Name) and n.lineno > node.lineno and _is_read(n)}
+    later = {n.id for n in every if isinstance(n, ast.Name) and n.lineno > node.lineno and isinstance(n.ctx, ast.Load)}
     named = (n for n in every if isinstance(n, ast.Assign) and n.lineno < node.lineno and len(n.targets) == 1)
     alike = [n for n in named if path_of(n.value) == path_of(target) and isinstance(n.targets[0], ast.Name)]
     return [n for n in alike if path_of(n.targets[0]) in later]
-
-
-def _is_read(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Load)
 
 
 def lines_that_may_set(place: Place) -> list[ast.Assign]:
