@@ -276,3 +276,24 @@ def test_what_finds_no_room_is_counted_and_leaves_no_trace() -> None:
     assert not allocator._busy
     assert not allocator._late
     check(allocator)
+
+
+def test_one_that_begins_anew_serves_nothing_that_others_left() -> None:
+    # GIVEN a segment with a live block and a free one, and another without any live one
+    device = Device()
+    allocator = CachingAllocator(device)
+    kept, free, other = taken(allocator, 512), taken(allocator, 512), taken(allocator, 2 * MIB)
+    allocator.free(free)
+    allocator.free(other)
+    # WHEN it begins anew
+    allocator.begin_anew()
+    # THEN the unused segment is unmapped, and neither what was free nor what comes back later serves
+    first = taken(allocator, 512)
+    allocator.free(kept)
+    assert len({address // SMALL_SEGMENT for address in (kept, first, taken(allocator, 512))}) == 2
+    assert first // SMALL_SEGMENT != kept // SMALL_SEGMENT
+    # AND once nothing lives there, that segment goes like others
+    reserved = allocator.stats.reserved
+    allocator.empty_cache()
+    assert allocator.stats.reserved == reserved - SMALL_SEGMENT
+    check(allocator)

@@ -152,6 +152,10 @@ class Pool:
         """The free blocks of one stream and size class as sorted (size, address)."""
         return self._free.setdefault((stream, small), [])
 
+    def set_aside(self) -> None:
+        """Let what is free in its segments, or comes back to them, serve nobody any more."""
+        self._free = {}
+
 
 class CachingAllocator:
     """Addresses in, addresses out; see the module for the rules."""
@@ -362,6 +366,12 @@ class CachingAllocator:
             finally:
                 self._busy = False
             self._drain()
+
+    def begin_anew(self) -> None:
+        """Unmap what is unused, and serve from new segments from now on, as a process does that has none yet."""
+        self.empty_cache()
+        for pool in list(self.pools.values()):
+            pool.set_aside()
 
     def unused(self) -> Iterator[tuple[Pool, Segment]]:
         """Segments without live blocks, but for private pools in use, and while capturing for the default one."""

@@ -125,7 +125,8 @@ def handle(library: str) -> int:
 
 
 def forget() -> None:
-    """Have no handles on any thread, no plans, no blocks of pinned memory and no graphs, as in a fresh process."""
+    """Have no handles on any thread, no plans, no graphs and no memory to serve again, as in a fresh process."""
+    machine().allocator.begin_anew()
     for generator in list(machine().generators):
         machine().take_state(generator)
     forget_blocks()
