@@ -22,6 +22,7 @@ from paramgraph_kit.driver.profiling import profiled
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.advised.host import tables
 from paramgraph_kit.rewrite.around import feeding, handed
+from paramgraph_kit.rewrite.around.digits_met import note_wide
 from paramgraph_kit.rewrite.around.other_sizes import note_other_sizes
 from paramgraph_kit.rewrite.around.watched import Shown, Values
 from paramgraph_kit.rewrite.counting import advance, begun_later, counted, optimizers
@@ -341,10 +342,7 @@ class Lending:
         make: Callable[[], Values] = Values,
         more: Iterable[Edit] = (),
     ) -> list[Values]:
-        """What expressions have in a few steps, with ``more`` edits for that; nothing where it cannot be seen.
-
-        Lines are watched once, though plans are made again and again, in several ways: they show the same.
-        """
+        """What expressions have in a few steps, watched once, with ``more`` edits for it; nothing where it fails."""
         lines = source.apply([*feeding.watching(source, nodes), *more])
         key = "".join((source.file, *lines)) if make is Values else ""
         if key in self.shown.values:
@@ -362,6 +360,7 @@ class Lending:
             found = []
         finally:
             del space[feeding.WATCH]
+        note_wide(source, nodes, found, self.forms_in, self.prover)
         if key:
             self.shown.values[key] = found, [*self.prover.operations], [*self.prover.products]
         return found

@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite.advised.host.given_host_tensors import of_host_tenso
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_a_formula, of_an_argument
 from paramgraph_kit.rewrite.advised.host.kept_rounds import ended_before, over_what_it_keeps
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
+from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, is_training, target_of, value_of
@@ -325,7 +326,7 @@ def _given_to_a_helper(place: Place, function: Function | None, name: str) -> st
         return ""
     here = "".join(f", and here `torch.{each[5:]}` stands for `{each}`" for each in sorted(calls))
     return (
-        f"once `{name}_in = torch.zeros((), device={place.device})`, before each launch "
+        f"once `{name}_in = {zeros_for(place)}`, before each launch "
         f"`{name}_in.fill_({place.text(given)})`, line {call.lineno} gives `{name}_in` for `{place.text(given)}`{here}"
         f"{of_what_is_given(place, [name])}"
     )

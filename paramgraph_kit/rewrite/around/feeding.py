@@ -11,11 +11,14 @@ import ast
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from paramgraph_kit.rewrite.around import full, parts
 from paramgraph_kit.rewrite.around.makers import is_call_of
 from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting.given_rates import rates
 from paramgraph_kit.rewrite.source import moving, writes
+from paramgraph_kit.rewrite.source.digits import is_cut
 from paramgraph_kit.rewrite.source.edits import (
     Edit,
     Function,
@@ -90,7 +93,7 @@ def candidates(
             below = [n for n in ast.walk(node) if isinstance(n, ast.expr) and n is not node]
             whole = whole or isinstance(node, (ast.Name, ast.Attribute)) or any(isinstance(n, ast.Call) for n in below)
             copied = is_copy(node, is_host, copying)
-            plain = is_host(node) and (whole or isinstance(node, ast.Call) or is_picked(node))
+            plain = is_host(node) and (whole or isinstance(node, ast.Call) or is_picked(node) or is_cut(node))
             if copied or (plain and not any(is_copy(n, is_host, copying) for n in below)):
                 found.append(node)
                 return
@@ -134,11 +137,19 @@ def is_copy(node: ast.expr, is_host: Callable[[ast.expr], bool], copying: Collec
         return all(map(is_host, [*every, *(option.value for option in node.keywords)]))
     if not isinstance(node, ast.Call) or called(node) not in _COPIES or not isinstance(node.func, ast.Attribute):
         return False
+    if called(node) == "to" and len(node.args) == 1 and not node.keywords and _is_a_type(node.args[0]):
+        return False
     given = node.func.value if called(node) in _MOVES else node.args[0] if node.args else None
     if called(node) == "full":
         named = [o.value for o in node.keywords if o.arg == "fill_value"]
         given = next(iter([*named, *node.args[1:2]]), None)
     return given is not None and is_host(given) and _names_something(given)
+
+
+def _is_a_type(node: ast.expr) -> bool:
+    """``torch.uint8``, which moves nothing."""
+    module, _, name = path_of(node).partition(".")
+    return module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
 
 
 def _names_something(node: ast.expr) -> bool:

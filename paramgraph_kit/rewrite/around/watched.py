@@ -20,6 +20,7 @@ class Values:
     kinds: set[type] = field(default_factory=set)
     as_tensor: bool = False  # they were arrays or lists
     listed: bool = False  # lists of numbers with a fraction, which are no indexes
+    wide: bool = False  # it meets tensors of float64
     seen: list[Any] = field(default_factory=list)
 
     def note(self, value: Any) -> Any:
@@ -77,7 +78,7 @@ class Values:
         if self.kinds == {int} and not isinstance(above, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.AugAssign)):
             return ranked and (moves or self.moves)  # perhaps a size
         return (moves or self.moves) and (
-            self.kinds <= {float, int} or isinstance(above, (ast.If, ast.IfExp, ast.Assign))
+            self.kinds <= {float, int} or self.kinds == {complex} or isinstance(above, (ast.If, ast.IfExp, ast.Assign))
         )
 
     def zeros(self, device: str, indexes: bool, *, cancels: bool = False) -> str:
@@ -85,7 +86,10 @@ class Values:
         shape, dtype = (tuple(self.form.shape), self.form.dtype) if self.form else ((), torch.get_default_dtype())
         if self.kinds <= {int, bool}:
             shape, dtype = ((1,) if indexes else ()), torch.bool if self.kinds == {bool} else torch.long
-        dtype = torch.float64 if cancels and not shape else dtype
+        if self.kinds == {complex}:
+            dtype = torch.complex128 if self.wide or dtype is torch.float64 else torch.complex64
+        real = self.form is None and self.kinds <= {float, int} and float in self.kinds
+        dtype = torch.float64 if (cancels and not shape) or (self.wide and real) else dtype
         size = ", ".join(map(str, shape)) if shape else "()"
         kind = "" if dtype is torch.get_default_dtype() else f", dtype={dtype}"
         return f"torch.zeros({size}{kind}, device={device})"
@@ -93,7 +97,8 @@ class Values:
     def seen_one(self, device: str) -> str:
         """The same for what is written in some steps alone: a zero might make gradients of the others no numbers."""
         value = next((each for each in self.seen if type(each) in (int, float)), None)
-        return self.zeros(device, False) if value is None else f"torch.full((), {value!r}, device={device})"
+        kind = ", dtype=torch.float64" if self.wide and type(value) is float else ""
+        return self.zeros(device, False) if value is None else f"torch.full((), {value!r}{kind}, device={device})"
 
 
 @dataclass(slots=True)

@@ -69,12 +69,18 @@ def tensors_in(values: list[Any]) -> Iterator[torch.Tensor]:
 def known(value: Any) -> list[Any]:
     """The tensors and the numbers that something has."""
     leaves = tree_leaves(plain(value))
-    return [v for v in leaves if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")]
+    return [v for v in leaves if isinstance(v, (torch.Tensor, bool, int, float, complex)) or hasattr(v, "__array__")]
 
 
 def flat(value: Any) -> list[Any]:
     """Copies of the tensors and the numbers that something has."""
-    return [copied(v) if isinstance(v, torch.Tensor) else torch.as_tensor(v).as_subclass(Plain) for v in known(value)]
+    return [copied(v) if isinstance(v, torch.Tensor) else _as_tensor(v).as_subclass(Plain) for v in known(value)]
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    """A number as a tensor; the digits of one that is larger than int64 holds."""
+    wide = type(value) is int and value.bit_length() > 63
+    return torch.tensor([*str(value).encode()]) if wide else torch.as_tensor(value)
 
 
 def numbers(value: Any) -> list[Any]:

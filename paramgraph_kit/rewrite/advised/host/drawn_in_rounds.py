@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 
+from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
@@ -73,7 +74,7 @@ def fractions_drawn(place: Place) -> str:
         more = f"_{len(told) + 1}" * bool(told)
         name = fresh(f"drawn_{place.statement.lineno}{more}", names_in(place.source.tree))  # other lines draw, too
         told.append(
-            f"once `{name} = torch.zeros((), device={place.device})`, before each launch "
+            f"once `{name} = {zeros_for(place)}`, before each launch "
             f"`{name}.fill_({place.text(call)})`, here `{name}` for `{place.text(call)}`"
         )
     again = "; in a loop, one for each round that draws it" if told and place.loops() else ""
@@ -90,8 +91,8 @@ def drawn_for_a_helper(place: Place) -> str:
         return ""
     name = given[0]
     return (
-        f"`{name}` of `{function.name}` is drawn by the host: once `{name}_in = torch.zeros((), "
-        f"device={place.device})`, before each launch `{name}_in.fill_(...)` with what is drawn now, and give "
+        f"`{name}` of `{function.name}` is drawn by the host: once `{name}_in = {zeros_for(place)}`, "
+        f"before each launch `{name}_in.fill_(...)` with what is drawn now, and give "
         f"`{function.name}` that tensor; one for each of its calls"
     )
 

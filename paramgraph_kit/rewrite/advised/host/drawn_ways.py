@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
@@ -102,7 +103,7 @@ def mixed(place: Place) -> str:
         lines = f"{', '.join(map(str, every[:-1]))} and {every[-1]}"
         return (
             f"`{name}` is the host's number, which lines {lines} make: do these before each launch, in this order, and "
-            f"no more in the step; once `{name}_in = torch.zeros((), device={place.device})`, there "
+            f"no more in the step; once `{name}_in = {zeros_for(place)}`, there "
             f"`{name}_in.fill_({name})`, here `{name}_in` for `{name}`"
         )
     return ""

@@ -34,6 +34,7 @@ from paramgraph_kit.rewrite.advised.host.left_in_helpers import a_graph_for_its_
 from paramgraph_kit.rewrite.advised.host.several_numbers import found_by_a_method, is_chosen, made_in_branches
 from paramgraph_kit.rewrite.advised.sizes.rounds_given import OF_EACH
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
+from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.hosts import draws, only_sized
 from paramgraph_kit.rewrite.source.moving import stored
@@ -189,7 +190,7 @@ def decided(place: Place) -> str:
                 continue
             return (
                 f"the host's `{place.text(one)}` (line {one.lineno}) belongs before each launch, which reads `{path}` "
-                f"from a tensor: once `{kept} = torch.zeros((), device={place.device})`, before each launch that line "
+                f"from a tensor: once `{kept} = {zeros_for(place)}`, before each launch that line "
                 f"and `{kept}.fill_({path})`, here `{kept}` for `{path}`"
             )
         function = place.source.function_of(node)

@@ -11,13 +11,14 @@ from paramgraph_kit.rewrite.advised.asks.asking_rounds import given_in_rounds
 from paramgraph_kit.rewrite.advised.host.from_host import assignments
 from paramgraph_kit.rewrite.advised.host.several_numbers import is_a_property
 from paramgraph_kit.rewrite.source.ahead_of import named_by
+from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import Function, heads, is_method, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called
 
 _CHANGED = re.compile(r"(\w+) got (\S+) in one call and (\S+) in the next")
 _ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "clamp")
-_MODULES = ("math", "np", "numpy")
+_MODULES = ("math", "cmath", "np", "numpy")
 _OF_PYTHON = ("min", "max", "abs", "float")
 _GIVEN = re.compile(r"(?:argument (\d+)|\b([A-Za-z_]\w*))((?:\[[^\]]*\]|\.\w+)*) = ")
 _MOST = 4  # of one container; of more it is named itself
@@ -61,7 +62,7 @@ def _filled(place: Place, names: Sequence[str]) -> str:
     if len(set(held.values())) < len(held):
         held = {each: f"{'_'.join(re.findall(r'[A-Za-z0-9]+', each))}_in" for each in read}
     told = "`, `".join(dict.fromkeys(known[each] for each in read))
-    once = "`, `".join(f"{new} = torch.zeros((), device={place.device})" for new in held.values())
+    once = "`, `".join(f"{new} = {zeros_for(place)}" for new in held.values())
     filled = "`, `".join(f"{new}.fill_({known[each]})" for each, new in held.items())
     alone = len(read) == 1 and known[read[0]] == read[0]
     here = f"`{held[read[0]]}` for it" if alone else ", ".join(f"`{new}` for `{each}`" for each, new in held.items())
@@ -119,8 +120,9 @@ def held_in_a_tensor(place: Place) -> str:
     names = list(dict.fromkeys(path for node in heads(place.statement) if (path := _number(place, node, operation))))
     if not names:
         return ""
+    names = [name for name in names if "." not in name or _is_given_later(place, name)] or names
     held = {name: f"{name.rpartition('.')[2]}_in" for name in names}
-    once = "`, `".join(f"{new} = torch.zeros((), device={place.device})" for new in held.values())
+    once = "`, `".join(f"{new} = {zeros_for(place)}" for new in held.values())
     filled = "`, `".join(f"{new}.fill_({name})" for name, new in held.items())
     made = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign) and stored([n]) & set(names)]
     made = [n for n in made if n.lineno < place.statement.lineno]
@@ -134,6 +136,13 @@ def held_in_a_tensor(place: Place) -> str:
         f"{alone}the host gives `{'`, `'.join(names)}` other values: once `{once}`, before each launch `{filled}`"
         f"{first}, and here `{here}`{several}"
     )
+
+
+def _is_given_later(place: Place, path: str) -> bool:
+    """Whether something else than the making of an object gives an attribute a number, as far as the file tells."""
+    every = (f for f in ast.walk(place.source.tree) if isinstance(f, Function) and f.name != "__init__")
+    nodes = (n for f in every for n in ast.walk(f) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return any(n.attr == path.rpartition(".")[2] for n in nodes)
 
 
 def of_a_formula(place: Place) -> str:
@@ -169,7 +178,7 @@ def of_a_formula(place: Place) -> str:
         return ""
     first = "".join(f", with line {n.lineno} (`{place.text(n)}`) done before that" for n in sets)
     return (
-        f"the host computes `{text}`: once `number_in = torch.zeros((), device={place.device})`, before each launch "
+        f"the host computes `{text}`: once `number_in = {zeros_for(place)}`, before each launch "
         f"`number_in.fill_({text})`{first}, and here `number_in` for `{text}`"
     )
 
@@ -192,7 +201,7 @@ def of_a_moving_formula(place: Place) -> str:
 def _is_of_the_host(place: Place, node: ast.expr) -> bool:
     """Whether an expression has only numbers of an object's and functions of ``math`` and numpy, and one of these."""
     if isinstance(node, ast.Constant):
-        return type(node.value) in (int, float)
+        return type(node.value) in (int, float, complex)
     if isinstance(node, ast.UnaryOp):
         return _is_of_the_host(place, node.operand)
     if isinstance(node, ast.BinOp):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import Function, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
@@ -44,7 +45,7 @@ def read_on_both_sides(place: Place) -> str:
     other = fresh(f"{name}_behind", place.taken)
     text = next((place.text(n) for n in step.body if n.lineno == at), f"line {at}")
     return (
-        f"{says}: once `{name}, {other} = (torch.zeros((), device={place.device}) for _ in range(2))`, before each "
+        f"{says}: once `{name}, {other} = ({zeros_for(place)} for _ in range(2))`, before each "
         f"launch `{name}.fill_({path})`, then `{text}`, which is taken out of the step, and `{other}.fill_({path})`; "
         f"`{name}` for `{path}` at {_lines(before)}, `{other}` at {_lines(after)}"
     )

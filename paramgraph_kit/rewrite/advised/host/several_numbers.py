@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.advised.asks.moving_slices import found_before
+from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import Function, assigned, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_number, lines_of
@@ -39,7 +40,7 @@ def made_in_branches(place: Place) -> str:
         given, made = fresh(f"{name}_in", place.taken), lines_of(tops)
         what = f"{made}, by which the host gives `{name}` a number, belong{'' if made.startswith('lines') else 's'}"
         return (
-            f"{what} before each launch: once `{given} = torch.zeros((), device={place.device})`, before each launch "
+            f"{what} before each launch: once `{given} = {zeros_for(place)}`, before each launch "
             f"that and `{given}.fill_({name})`, here `{given}` for `{name}`"
         )
     return ""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from paramgraph_kit.rewrite.advised.host.from_host import assignments
 from paramgraph_kit.rewrite.advised.host.several_numbers import is_chosen
 from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
+from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
 from paramgraph_kit.rewrite.source.writes import paths
@@ -80,7 +81,7 @@ def _told(place: Place, path: str, giving: list[ast.Assign | ast.AugAssign]) -> 
         given, name = place.text(picked), path_of(picked.value).rpartition(".")[2]
     elif asking := _asking(place, path):
         given = place.text(asking)
-    once = f"once `{name}_in = torch.zeros((), device={place.device})`, before each launch `{name}_in.fill_({given})`"
+    once = f"once `{name}_in = {zeros_for(place)}`, before each launch `{name}_in.fill_({given})`"
     if not _reads_device(place, one, giving):
         where = "behind" if one.lineno > place.statement.lineno else "before"
         return f"{line} belongs {where} each launch; {once}, here `{name}_in` for `{given}`"

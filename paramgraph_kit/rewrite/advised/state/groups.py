@@ -11,6 +11,7 @@ import torch
 from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
 from paramgraph_kit.rewrite.counting.begun_later import gradients_begin_later
 from paramgraph_kit.rewrite.source.cancelled import takes_gradients_at_times
+from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -291,8 +292,8 @@ def _filled_ahead(place: Place, path: str, line: int, step: ast.AST) -> str:
         if any(isinstance(n, ast.Attribute) and path_of(n) == path for n in ast.walk(option.value))
     ]
     return (
-        f"; `{path}`, which it moves, is read from line {line} on: once `{name} = torch.zeros((), "
-        f"device={place.device})`, before each launch `{name}.fill_({path})`, and `{name}` for `{path}` in the step"
+        f"; `{path}`, which it moves, is read from line {line} on: once `{name} = {zeros_for(place)}`, "
+        f"before each launch `{name}.fill_({path})`, and `{name}` for `{path}` in the step"
     ) + (f"{_NO_NUMBER}{', '.join(found)}" if found else "")
 
 

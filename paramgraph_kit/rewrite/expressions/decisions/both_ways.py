@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_on_device
+from paramgraph_kit.rewrite.expressions.decisions.digits_kept import where_of
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_of_the_host
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place, called, target_of
@@ -34,7 +35,7 @@ def choose_what_is_given(place: Place) -> list[Edit]:
         for each, taken in zip(values, (True, False), strict=True)
     )
     head, tail = pair[0][0]  # type: ignore[index]
-    text = f"{head}torch.where({condition}, {yes}, {no}){tail}"
+    text = f"{head}{where_of(place, condition, yes, no)}{tail}"
     return (
         [place.source.without(node), place.source.replace(other, text)]
         if behind

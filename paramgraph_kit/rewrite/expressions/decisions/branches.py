@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import torch
 
+from paramgraph_kit.rewrite.expressions.decisions.digits_kept import where_of
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given, is_of_the_host
 from paramgraph_kit.rewrite.expressions.decisions.shared import is_written_through
 from paramgraph_kit.rewrite.expressions.decisions.written import written_where
@@ -95,7 +96,7 @@ def _by_where(place: Place, condition: str) -> list[Edit]:
             text = f"torch.where({condition}, {early}, {other})"
             first = place.source.replace(node, f"{early} = {place.text(yes.value)}")
             return [first, place.source.replace(last.value, text)]
-        text = f"return torch.where({condition}, {one}, {other})"
+        text = f"return {where_of(place, condition, one, other)}"
         edits = [place.source.replace(node, text)]
         return edits if no is not None else [*edits, place.source.without(last)]
     return []
@@ -172,7 +173,7 @@ def _choose_one_name(place: Place, node: ast.If, condition: str) -> list[Edit]:
             return []
         one = kept_finite(place, _unread(yes.value), node.test, condition, taken=True)
         other = kept_finite(place, _unread(no.value), node.test, condition, taken=False)
-        return [place.source.replace(node, f"{name} = torch.where({condition}, {one}, {other})")]
+        return [place.source.replace(node, f"{name} = {where_of(place, condition, one, other)}")]
     return []
 
 
@@ -453,7 +454,7 @@ def choose_one(place: Place, only: ast.IfExp | None = None, given: str = "") -> 
         yes, no = (
             kept_finite(place, each, node.test, condition, taken=each is node.body) for each in (node.body, node.orelse)
         )
-        found.append(place.source.replace(node, f"torch.where({condition}, {yes}, {no})"))
+        found.append(place.source.replace(node, where_of(place, condition, yes, no)))
     return found
 
 

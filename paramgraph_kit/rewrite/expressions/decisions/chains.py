@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.expressions.decisions.branches import (
     known_before,
     only_assigns,
 )
+from paramgraph_kit.rewrite.expressions.decisions.digits_kept import where_of
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_of_the_host
 from paramgraph_kit.rewrite.expressions.decisions.shared import is_written_through
 from paramgraph_kit.rewrite.source.edits import Edit, locals_of, names_in
@@ -210,7 +211,7 @@ def _value(place: Place, outer: ast.If, block: list[ast.stmt], name: str, way: W
     yes = _value(place, outer, first.body, name, way.further(first.test, f"({condition})"), known=known)
     other = way.further(first.test, f"torch.logical_not({condition})")
     no = _value(place, outer, first.orelse, name, other, known=known)
-    return f"torch.where({condition}, {yes}, {no})" if yes and no else ""
+    return where_of(place, condition, yes, no) if yes and no else ""
 
 
 def _each_line(place: Place, node: ast.If) -> list[Edit]:

@@ -1,0 +1,74 @@
+"""How many digits numbers need that tensors are given in place of Python's, which have those of float64."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.source.edits import names_in, path_of
+from paramgraph_kit.rewrite.source.place import Form, Place
+
+_WIDE = (torch.float64, torch.complex128)
+_CUTS = (ast.Mod, ast.FloorDiv, ast.Pow, ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor)
+_CHANGED = re.compile(r"\w+ got (\S+) in one call and (\S+) in the next")
+_HELD = 2**24  # whole numbers up to here are exact in float32
+_DIVIDES = (ast.Div, *_CUTS)
+
+
+def all_wide(tensors: Iterable[Any]) -> bool:
+    """Whether tensors, or what is known of them, are of float64: one of float32 would lose digits of theirs."""
+    real = {each.dtype for each in tensors if is_real(each)}
+    return bool(real) and real <= {*_WIDE}
+
+
+def is_real(value: Any) -> bool:
+    """Whether it is a tensor, or what is known of one, of numbers with a fraction."""
+    known = isinstance(value, (torch.Tensor, Form))
+    return known and (value.dtype.is_floating_point or value.dtype.is_complex)
+
+
+def read_there(node: ast.AST, forms: Mapping[str, Form], attributes: Mapping[str, Any]) -> list[Any]:
+    """What is known of the tensors that a statement reads, by local names and attributes."""
+    paths = {path_of(each) for each in ast.walk(node) if isinstance(each, (ast.Name, ast.Attribute))}
+    known = [forms.get(path) for path in paths]
+    known += [attributes.get(path.rpartition(".")[2]) for path in paths if "." in path]
+    return [each for each in known if isinstance(each, (torch.Tensor, Form))]
+
+
+def is_cut(node: ast.expr) -> bool:
+    """``self.power % 65521`` and ``2 ** k``: arithmetic that Python does with as many digits as it takes."""
+    return isinstance(node, ast.BinOp) and any(
+        isinstance(each, ast.BinOp) and isinstance(each.op, _DIVIDES) for each in ast.walk(node)
+    )
+
+
+def is_wide(place: Place) -> bool:
+    """Whether the tensors that a statement reads are of float64, as far as is known."""
+    return all_wide(_met(place))
+
+
+def zeros_for(place: Place) -> str:
+    """A tensor for a number that a statement is given, as it would be written: with the digits that it has there."""
+    met, given = _met(place), _CHANGED.search(place.failure.message)
+    values = [each for each in given.groups() if each] if given is not None else []
+    whole = bool(values) and all(re.fullmatch(r"-?\d+", each) for each in values)
+    counts = bool(met) and not any(map(is_real, met))  # float32 holds no count beyond 2 ** 24, and no rest of one
+    if whole and (counts or any(abs(int(each)) >= _HELD for each in values)):
+        kind = "torch.long"
+    elif any(each.endswith(("j", "j)")) for each in values):
+        kind = "torch.complex128" if all_wide(met) else "torch.complex64"
+    else:
+        kind = "torch.float64" if all_wide(met) else ""
+    return f"torch.zeros((){', dtype=' * bool(kind)}{kind}, device={place.device})"
+
+
+def _met(place: Place) -> list[Any]:
+    """What is known of the tensors that a statement reads."""
+    names = names_in(place.statement)
+    known = {name: form for name in names if (form := place.form(name)) is not None}
+    given = [place.given[name] for name in names if isinstance(place.given.get(name), torch.Tensor)]
+    return [*read_there(place.statement, known, place.attributes), *given]
