@@ -71,9 +71,14 @@ def is_behind_its_head(statement: ast.stmt, changes: Sequence[tuple[int, int, in
     return bool(inside) and not head
 
 
+_HEAD = re.compile(r"\s*if .*:$")
+
+
 def still_asks(gone: Sequence[str], new: Sequence[str]) -> bool:
     """Whether the host would ask as before: ``min(1, x.item())`` as ``min(1, x.detach())``, ``if x > 0`` by a name."""
     before, after = _tree(gone), _tree(new)
+    if _asks_by_a_name(gone, new):
+        return True
     if before is None or after is None:
         return False
     if isinstance(before.body[0], ast.If) and isinstance(after.body[-1], ast.If):
@@ -82,6 +87,13 @@ def still_asks(gone: Sequence[str], new: Sequence[str]) -> bool:
         if isinstance(test, ast.Name) and test.id in named:
             return True
     return _read(before, of_host=True) > 0 and _read(after, of_host=False) > 0
+
+
+def _asks_by_a_name(gone: Sequence[str], new: Sequence[str]) -> bool:
+    """``chosen = x > 0`` with ``if chosen:`` twice, of which a trial makes a choice and a line behind the launch."""
+    given = {line.partition(" = ")[0].strip() for line in new if " = " in line}
+    asked = [line.strip().removeprefix("if ").removeprefix("not ").rstrip(":") for line in new if _HEAD.match(line)]
+    return any(_HEAD.match(line) for line in gone) and any(each in given for each in asked)
 
 
 def _tree(lines: Sequence[str]) -> ast.Module | None:

@@ -397,7 +397,7 @@ def _masked_loss(place: Place) -> str:
 def _left_early(place: Place) -> str:
     """A branch on a value of the device that leaves the function."""
     node = place.statement
-    if place.failure.code != "data-dependent-branch" or not isinstance(node, ast.If):
+    if place.failure.code not in ("data-dependent-branch", "compare-on-cpu") or not isinstance(node, ast.If):
         return ""
     ends = [n for part in node.body for n in within(part) if isinstance(n, (ast.Return, ast.Continue, ast.Break))]
     if not ends:

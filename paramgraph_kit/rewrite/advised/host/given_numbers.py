@@ -31,13 +31,27 @@ def of_an_argument(place: Place) -> str:
     names = _deciding(place, _named(place))
     if not names:
         return ""
-    if filled := _filled(place, names) or given_in_rounds(place):
-        return filled
+    if told := _ended_within(place, names) or _filled(place, names) or given_in_rounds(place):
+        return told
     kind = "numbers among the arguments, decide" if len(names) > 1 else "a number among the arguments, decides"
     keys = ", ".join(_as_key(place, name) for name in names)
     return (
         f"`{'`, `'.join(names)}`, {kind} this: the line stays as it is; keep a graph for each value that comes, "
         f"`graphs[{keys}]`, captured when it first comes; where it is always the same, do nothing"
+    )
+
+
+def _ended_within(place: Place, names: Sequence[str]) -> str:
+    """``for _ in range(most):`` which ``if err < tol: break`` ends: how many rounds is no number of an argument's."""
+    loop = place.statement
+    if place.failure.code != "branch-frozen" or not isinstance(loop, ast.For) or names_in(loop.iter) & {*names}:
+        return ""
+    asks = [n for part in loop.body for n in within(part) if isinstance(n, ast.If)]
+    ends = [n for n in asks if any(isinstance(each, ast.Break | ast.Return) for each in n.body)]
+    if len(ends) != 1:
+        return ""
+    return (
+        f"this line stays: line {ends[0].lineno}, `if {place.text(ends[0].test)}`, ends its rounds, and is mended there"
     )
 
 

@@ -1,0 +1,80 @@
+"""Words for what the device ends or leaves out: they are no branch again, and name what decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+
+pytestmark = pytest.mark.usefixtures("recovered")
+
+COUNTS = """
+class Filter:
+    def __init__(self):
+        self.x, self.resampled = torch.ones(4, device=device), 0
+    def step(self, w):
+        ess = 1.0 / (w ** 2).sum()
+        if ess < 2.0:
+            idx = torch.searchsorted(torch.cumsum(w, 0), w).clamp_(max=3)
+            self.x = self.x[idx]
+            self.resampled += 1
+        return self.x.sum()
+step = Filter().step
+"""
+SETTLES = """
+def step(x):
+    while True:
+        new = torch.minimum(x, x.roll(1))
+        if torch.equal(new, x):
+            return x
+        x = new
+"""
+ROUNDS = """
+def step(x, n):
+    rank = torch.full((n,), 1.0 / n, device=device)
+    for _ in range(9):
+        new = 0.5 * rank + 0.5 * x[:1] / n
+        err = (new - rank).abs().sum()
+        rank = new
+        if err < 1e-2:
+            break
+    return rank
+"""
+
+
+def _words(text: str, folder: Path, *args: object) -> list[tuple[str, str]]:
+    step = run(text, folder)["step"]
+    return [(f.code, f.fix.rpartition("after   ")[2]) for f in pgk.diagnose(step, *args).failures]
+
+
+def test_a_branch_that_also_counts_is_not_told_as_a_branch_by_a_name(tmp_path: Path) -> None:
+    # GIVEN a particle filter that resamples where the device says so, and counts that on the host
+    # WHEN it is diagnosed
+    told = _words(COUNTS, tmp_path, torch.tensor([0.7, 0.1, 0.1, 0.1], device=pgk.device()))
+    # THEN no word is a branch again
+    assert any(code == "data-dependent-branch" for code, _ in told)
+    assert not [fix for _, fix in told if "if chosen:" in fix], told
+
+
+def test_a_loop_that_ends_where_nothing_changes_is_told_by_its_rounds(tmp_path: Path) -> None:
+    # GIVEN labels that spread until two rounds are equal
+    # WHEN it is diagnosed
+    told = _words(SETTLES, tmp_path, torch.arange(4, device=pgk.device()))
+    # THEN one round is what is captured
+    (fix,) = [fix for code, fix in told if code == "compare-on-cpu"]
+    assert "make one round of the loop at line" in fix, fix
+    assert "ask `torch.equal(new, x)` behind each launch" in fix, fix
+
+
+@pytest.mark.sweep
+def test_rounds_that_a_tolerance_ends_are_not_told_as_an_argument_s(tmp_path: Path) -> None:
+    # GIVEN a loop that a tolerance ends, in a step with a size among its arguments
+    # WHEN it is diagnosed
+    told = _words(ROUNDS, tmp_path, torch.ones(3, device=pgk.device()), 40)
+    # THEN where its rounds are told, that tolerance is named
+    for code, fix in told:
+        assert code != "branch-frozen" or "`if err < 1e-2`, ends its rounds" in fix, fix
