@@ -78,3 +78,26 @@ def test_rounds_that_a_tolerance_ends_are_not_told_as_an_argument_s(tmp_path: Pa
     # THEN where its rounds are told, that tolerance is named
     for code, fix in told:
         assert code != "branch-frozen" or "`if err < 1e-2`, ends its rounds" in fix, fix
+
+
+SHIFTS = """
+class Bashforth:
+    def __init__(self):
+        self.y = torch.linspace(0.1, 1, 8, device=device)
+        self.f = [torch.full((8,), 0.1 * k, device=device) for k in range(3)]
+    def step(self):
+        self.f[1:] = self.f[:-1]
+        self.f[0] = self.y * (1 - self.y)
+        self.y.add_(0.01 * (23 * self.f[0] - 16 * self.f[1] + 5 * self.f[2]) / 12)
+        return self.y.clone()
+step = Bashforth().step
+"""
+
+
+def test_a_list_that_two_lines_move_on_is_told_as_one_copy_of_each(tmp_path: Path) -> None:
+    # GIVEN slopes of the last steps in a list, which two lines move on
+    # WHEN it is diagnosed
+    told = _words(SHIFTS, tmp_path)
+    # THEN the words copy all of them, and do not leave one tensor in two places
+    (fix,) = [fix for code, fix in told if code == "stale-input"]
+    assert "zip(self.f, [each.clone() for each in [self.y * (1 - self.y), *self.f[:-1]]], strict=True)" in fix, fix

@@ -9,6 +9,7 @@ import torch
 
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.expressions.state.set_elsewhere import kept_by_name, lines_that_set
+from paramgraph_kit.rewrite.expressions.state.shifted import moved_in_two
 from paramgraph_kit.rewrite.expressions.state.unpacked import run_for, write_each
 from paramgraph_kit.rewrite.source.edits import Function, heads, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
@@ -77,8 +78,24 @@ def _kept_apart(place: Place, every: list[ast.Assign], node: ast.Assign, path: s
     return f"; and {', '.join(texts)}, which is read behind it" if texts else ""
 
 
+def _moved_on(place: Place, node: ast.Assign, path: str) -> str:
+    """``past[1:] = past[:-1]`` with ``past[0] = x`` behind it: copies must not leave two places one tensor."""
+    block = place.source.block_of(node)
+    before = block[block.index(node) - 1] if node in block[1:] else node
+    both = moved_in_two(place, before, path) if path else None
+    if both is None:
+        return ""
+    held, new = (fresh(word, place.taken) for word in ("held", "new"))
+    return (
+        f"`for {held}, {new} in zip({path}, [each.clone() for each in {both[1]}], strict=True): {held}.copy_({new})` "
+        f"for lines {before.lineno} and {node.lineno}, as its tensors stay and their numbers move: {_WHY}"
+    )
+
+
 def _lines(place: Place, node: ast.Assign, target: ast.expr, value: ast.expr) -> str:
     path, why = place.text(target), _WHY
+    if isinstance(target, ast.Subscript) and (moved := _moved_on(place, node, path_of(target.value))):
+        return moved
     if not isinstance(value, ast.IfExp):
         return f"`{path}.copy_({place.text(value)})` for line {node.lineno}, `{place.text(node)}`: {why}"
     test = value.test.left if isinstance(value.test, ast.Compare) and len(value.test.ops) == 1 else None

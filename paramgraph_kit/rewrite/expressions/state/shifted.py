@@ -73,7 +73,12 @@ def _is_list(place: Place, function: Function, path: str) -> bool:
 def _moves(place: Place, node: ast.AST, path: str) -> bool:
     """Whether a place is one of those that get the whole list anew."""
     statement = place.source.statement_of(node)
-    return isinstance(statement, ast.Assign) and bool(_in_places(place, statement, path))
+    block = place.source.block_of(statement)
+    before = block[block.index(statement) - 1] if statement in block[1:] else statement
+    pairs = (each for one in (statement, before) if (each := moved_in_two(place, one, path)) is not None)
+    return isinstance(statement, ast.Assign) and (
+        bool(_in_places(place, statement, path)) or any(statement in gone for gone, _ in pairs)
+    )
 
 
 def _is_in_list(place: Place, node: ast.AST) -> bool:
@@ -91,6 +96,8 @@ def _changes(place: Place, function: Function, path: str) -> Iterator[tuple[list
             yield [node], place.text(node.value)
         elif isinstance(node, ast.Assign) and (whole := _in_places(place, node, path)):
             yield [node], whole
+        elif (both := moved_in_two(place, node, path)) is not None:
+            yield both
         call = node.value if isinstance(node, ast.Expr) else None
         method = call.func if isinstance(call, ast.Call) else None
         if isinstance(node, ast.Expr) and isinstance(call, ast.Call) and isinstance(method, ast.Attribute):
@@ -123,6 +130,23 @@ def _in_places(place: Place, node: ast.Assign, path: str) -> str:
     if texts.keys() == {"0", "1:"}:
         return f"[{texts['0']}, *{texts['1:']}]"
     return f"[*{texts[':-1']}, {texts['-1']}]" if texts.keys() == {":-1", "-1"} else ""
+
+
+def moved_in_two(place: Place, node: ast.AST, path: str) -> tuple[list[ast.stmt], str] | None:
+    """``past[1:] = past[:-1]`` with ``past[0] = x`` behind it, and the same at the other end: both, and the list."""
+    block = place.source.block_of(node) if isinstance(node, ast.Assign) else []
+    last = block[block.index(node) + 1] if isinstance(node, ast.Assign) and node in block[:-1] else None
+    if not isinstance(node, ast.Assign) or not isinstance(last, ast.Assign):
+        return None
+    if len(node.targets) != 1 or len(last.targets) != 1 or path in map(path_of, ast.walk(last.value)):
+        return None
+    value = node.value.args[0] if isinstance(node.value, ast.Call) and called(node.value) == "list" else node.value
+    at, of, end = _place_in(node.targets[0], path), _place_in(value, path), _place_in(last.targets[0], path)
+    texts = {
+        ("1:", ":-1", "0"): f"[{place.text(last.value)}, *{path}[:-1]]",
+        (":-1", "1:", "-1"): f"[*{path}[1:], {place.text(last.value)}]",
+    }
+    return ([node, last], texts[at, of, end]) if (at, of, end) in texts else None
 
 
 def _place_in(node: ast.expr, path: str) -> str:
