@@ -9,6 +9,8 @@ import torch
 
 import paramgraph_kit as pgk
 from tests.integration.rewritten import lines_of, rewritten, run
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load, quiet
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
 FILTER = """
@@ -78,3 +80,37 @@ def test_the_words_name_all_of_the_lines(tmp_path: Path) -> None:
     names = run(FILTER, tmp_path)
     (failure,) = pgk.diagnose(names["f"], *names["args"]).failures
     assert failure.fix.count("self.ens.copy_(") == 2, failure.fix
+
+
+SEVERAL = """
+class Cell(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = torch.nn.LSTMCell(4, 4)
+    def forward(self, x, h, c):
+        h, c = self.cell(x, (h, c))
+        return h, c
+class Stream:
+    def __init__(self):
+        self.net = Cell().to(device)
+        self.h, self.c = torch.zeros(1, 4, device=device), torch.zeros(1, 4, device=device)
+    @torch.no_grad()
+    def f(self, x):
+        h, c = self.net(x, self.h, self.c)
+        self.h = h
+        self.c = c
+        return h.sum()
+f, args = Stream().f, (torch.ones(1, 4, device=device),)
+"""
+
+
+def test_a_line_that_reads_several_of_them_is_told_with_the_lines_of_all(tmp_path: Path) -> None:
+    # GIVEN a line that reads two states, which two other lines exchange
+    names = load(PRELUDE + SEVERAL, tmp_path / "program.py")
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["f"], *names["args"])
+    # THEN the one problem of that line has the words for both
+    told = [f for f in found.failures if f.code == "stale-input"]
+    assert len(told) == 1
+    assert all(words in told[0].fix for words in ("`self.h.copy_(h)`", "`self.c.copy_(c)`")), told[0].fix

@@ -95,7 +95,10 @@ def differences(
         at = next((exchanged_at[each] for each in pair if each in exchanged_at), None)
         if at is not None and at[0] != failure.frame:
             failure = replace(failure, message=failure.message + at[1])
-        found.setdefault((failure.code, failure.frame), failure)
+        known = found.setdefault((failure.code, failure.frame), failure)
+        if at is not None and at[1] in failure.message and at[1][2:] not in known.message and ANOTHER in known.message:
+            sign = "," if ":" in known.message else ":"  # a line that reads several of them is told once, with all
+            found[failure.code, failure.frame] = replace(known, message=f"{known.message}{sign}{at[1][1:]}")
     for failure in _branches(blocks, first, second):
         if ("size-frozen", failure.frame) not in found or is_branch(
             failure.frame

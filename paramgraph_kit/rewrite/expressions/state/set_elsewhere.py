@@ -73,20 +73,29 @@ def _run_with(source: Source, name: str) -> set[Function]:
 
 
 def lines_that_set(source: Source, failure: Failure, entry: str) -> list[ast.Assign]:
-    """The line that a failure names as giving a name another tensor, with the others of the step that do."""
-    known, frame = _ANOTHER.search(failure.message), failure.frame
-    if known is None or frame is None or known[2] != frame.file:
-        return []
+    """The lines that a failure names as giving names another tensor, with the others of the step that do."""
+    known = list(_ANOTHER.finditer(failure.message))
+    found = [_lines_of(source, each[1], int(each[3]), entry) for each in known if _is_in(failure, each[2])]
+    every = {node for lines in found for node in lines}
+    return sorted(every, key=lambda n: n.lineno) if found and len(found) == len(known) and all(found) else []
+
+
+def _is_in(failure: Failure, file: str) -> bool:
+    return failure.frame is not None and failure.frame.file == file
+
+
+def _lines_of(source: Source, name: str, line: int, entry: str) -> set[ast.Assign]:
+    """The line that gives a name another tensor, and the others of the step that give it one."""
     every = [n for n in ast.walk(source.tree) if isinstance(n, ast.Assign) and len(n.targets) == 1]
-    at = [(n, each) for n in every if n.lineno == int(known[3]) for each in _set_by(n)]
-    at = [(n, each) for n, each in at if each is n.targets[0] or path_of(each).rpartition(".")[2] == known[1]]
+    at = [(n, each) for n in every if n.lineno == line for each in _set_by(n)]
+    at = [(n, each) for n, each in at if each is n.targets[0] or path_of(each).rpartition(".")[2] == name]
     if len(at) != 1:
-        return []
+        return set()
     named, target = at[0]
     path, run = path_of(target), {*_run_by(source, entry)}
     others = [n for n in every if path in map(path_of, _set_by(n)) and source.function_of(n) in run]
     others += _in_turn(source, named)
-    return sorted({named, *others} if isinstance(target, ast.Attribute) else {named}, key=lambda n: n.lineno)
+    return {named, *others} if isinstance(target, ast.Attribute) else {named}
 
 
 def _in_turn(source: Source, node: ast.Assign) -> list[ast.Assign]:
