@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.other_readings import follows, is_picked
 from paramgraph_kit.doctor.observe.set_between import again_behind, says_what_sets
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
+from paramgraph_kit.rewrite.advised.asks.waited_for import unless_waited_for
 from paramgraph_kit.rewrite.advised.sizes.rounds_given import of_each_round
 from paramgraph_kit.rewrite.agreeing import agreed
 from paramgraph_kit.rewrite.around.later import reached
@@ -412,12 +413,11 @@ def _pair(
     attempt: _Unrun, failure: Failure, source: Source, statement: Any, *, tried: bool
 ) -> tuple[list[str], list[str]] | None:
     """Lines before and after, or the line and what to do about it."""
-    held = attributes_of(attempt.prover.state)
-    entry = attempt.entry_name
-    where = attempt.device_in(source)
-    own, space = attempt._definition(), attempt.space_in(source)
+    held, entry = attributes_of(attempt.prover.state), attempt.entry_name
+    own, space, where = attempt._definition(), attempt.space_in(source), attempt.device_in(source)
     given = attempt.given if own is not None and source.function_of(statement) is own[1] else {}
-    said = hint(Place(source, statement, failure, where, space=space, attributes=held, entry=entry, given=given))
+    at = Place(source, statement, failure, where, space=space, attributes=held, entry=entry, given=given)
+    said = unless_waited_for(at, hint(at))
     first, last = lines_of(statement)
     whole = _dedented(source.lines[first - 1 : last])  # the frame has one line of it
     line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]

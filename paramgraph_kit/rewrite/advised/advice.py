@@ -29,7 +29,7 @@ from paramgraph_kit.rewrite.advised.host.listed_copies import LISTED
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import scaled_by_tensors
 from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.host.marked_places import MARKED
-from paramgraph_kit.rewrite.advised.host.on_cpu import is_on_cpu, kept_on_cpu, made_on_device, tables, target_of
+from paramgraph_kit.rewrite.advised.host.on_cpu import is_of_the_host, kept_on_cpu, target_of, there_is
 from paramgraph_kit.rewrite.advised.host.picked import picked_before
 from paramgraph_kit.rewrite.advised.host.put_behind import behind
 from paramgraph_kit.rewrite.advised.host.read_on_both_sides import read_on_both_sides
@@ -217,19 +217,10 @@ def _picked_by_number(place: Place) -> str:
         for node in _indexed(place):
             if isinstance(node.slice, NUMBERED) and not (isinstance(node.slice, ast.Name) and node.slice.id in counted):
                 table = place.text(node.value)
+                if is_of_the_host(place, table):
+                    continue
                 text = f"{table}[{place.source.bracketed(node.slice)}.reshape(1)][0]"
-                return f"pick with `{text}`, and have `{table}` on the device{_there(place, table)}"
-    return ""
-
-
-def _there(place: Place, table: str) -> str:
-    """Where a table of the CPU is to be made on the device, if one line makes it."""
-    for path, made, module in tables(place):
-        if path == table:
-            return f": at line {made.lineno} {made_on_device(place, path, made, module)}"
-    for name, made in assignments(place):
-        if name == table and is_on_cpu(made.value):
-            return f": at line {made.lineno} {made_on_device(place, name, made, False)}"
+                return f"pick with `{text}`, and have `{table}` on the device{there_is(place, table)}"
     return ""
 
 
@@ -316,9 +307,9 @@ def _kept_by_chance(place: Place) -> str:
             picked = place.text(node)
             return (
                 f"`{name}` keeps another number of them in each step, and a graph has one size: have `{table}` on the "
-                f"device{_there(place, table)}; draw `{name}` there, line {made[name].lineno} with `{text}`; `{table}` "
-                f"for `{picked}` here, and what each of them adds is multiplied by `{name}` before it is added up "
-                f"(`values * {name}[:, None]`): other numbers than the host's, so it was not rewritten"
+                f"device{there_is(place, table)}; draw `{name}` there, line {made[name].lineno} with `{text}`; "
+                f"`{table}` for `{picked}` here, and what each of them adds is multiplied by `{name}` before it is added "
+                f"up (`values * {name}[:, None]`): other numbers than the host's, so it was not rewritten"
             )
     return ""
 

@@ -143,6 +143,8 @@ def keep(
         told += "; a softmax over nothing is no number any more, so a part needs one place before it is read"
     if used and any(need.kind in WEIGHED for need in tracking.growths.needs.values()):
         told += "; what lies behind a part's end has to be finite, for it is weighed with 0"
+    for line in sorted(each.branch.lineno for each in tracking.apart.values() if not each.parts & texts.left):
+        told += f"; the branch of line {line} was not tried, and is given what is written, as before"
     if used and any(index.stored and index.widths for index in tracking.indexes.values()):
         told += "; a place behind a buffer's end is an error on the device, where a slice of the host's is empty"
     return advance.Kept(source, list(used), [*edits, *own], mended, rates=False, told=told, sizes=sizes)
@@ -172,6 +174,7 @@ def _written(
             return None
         places.indexes(texts, tracking, left - whole)
         masks.make()
+        texts.left = left
         return texts, [*texts.edits(), *masks.edits, *more]
     except CannotError as error:
         others = without(tracking, left | error.parts)

@@ -37,6 +37,7 @@ class Texts:
         self.new: dict[ast.AST, Text] = {}
         self.around: dict[ast.AST, list[Callable[[str], str]]] = {}
         self.falls = False  # a place may be counted down, to below 0
+        self.left = frozenset[Key]()  # parts that stay as they are
         self._inside: set[ast.AST] = set()
 
     def text(self, node: ast.AST) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from paramgraph_kit.rewrite.caches.growths import ATTENDS, MODULE, Key, Need, Part
 from paramgraph_kit.rewrite.caches.places import CannotError, Texts
-from paramgraph_kit.rewrite.caches.tracked import Tracking
+from paramgraph_kit.rewrite.caches.tracked import Apart, Tracking
 from paramgraph_kit.rewrite.source.edits import COMPOUND, SIMPLE, Edit, Function, assigned, path_of, within
 from paramgraph_kit.rewrite.source.place import binds_tighter, called, fresh, target_of
 from paramgraph_kit.rewrite.source.widths import parts_of
@@ -38,6 +38,8 @@ class Masks:
     _optional: dict[Function, bool] = field(default_factory=dict)  # functions that are given one, or none
     _bound: list[tuple[str, ast.stmt]] = field(default_factory=list)  # where a name is given one
     _returning: set[Function] = field(default_factory=set)
+    _known: dict[Function, set[str]] = field(default_factory=dict)  # those that are read there
+    _given: list[tuple[Function, str]] = field(default_factory=list)  # those that it is given
 
     def make(self) -> None:
         """Leave out what lies behind the end wherever that matters.
@@ -64,6 +66,29 @@ class Masks:
                 if not need.kind:
                     raise CannotError(f"line {need.chain[0].line} is done with parts of several kinds")
                 self._leave_out(need)
+        for first, apart in self.tracking.apart.items():
+            if not apart.parts & self.left:
+                with _of_parts(apart.parts):
+                    self._cut_there(first, apart)
+
+    def _cut_there(self, first: ast.stmt, apart: Apart) -> None:
+        """A branch that no step has run reads what is written, and nothing of what lies behind it."""
+        source, function = self.texts.source, self.texts.source.function_of(first)
+        names = self._known.get(function, set()) if function is not None else set()
+        bound = {name for name, at in self._bound if source.function_of(at) is function and at.lineno < first.lineno}
+        given = {name for each, name in self._given if each is function}
+        parts = [self._part(key) for key in sorted(apart.parts)]
+        begins = all(end.lower is None or getattr(end.lower, "value", None) == 0 for _, _, end in parts)
+        if len(names) != 1 or not names <= bound | given or not begins or self._optional.get(function):  # type: ignore[arg-type]
+            raise CannotError(f"line {first.lineno} reads it, and was not tried")
+        if any(part.joined or part.repeats for part, _, _ in parts):
+            raise CannotError(f"line {first.lineno} reads it, and was not tried")
+        (name,) = names
+        n = fresh("n", {each.id for each in ast.walk(source.tree) if isinstance(each, ast.Name)})
+        cuts = [(each, f"{each}[..., :{n}{', :' * (-1 - dim)}]") for each, dim in apart.dims.items()]
+        cuts.append((name, f"{name}[:{n}]"))
+        lines = [f"{n} = int({name}.sum())", " = ".join(", ".join(each) for each in zip(*cuts, strict=True))]
+        self.edits.append(source.before(first, lines))
 
     def _node(self, key: Key) -> ast.expr:
         node = self.tracking.node(key)
@@ -182,6 +207,8 @@ class Masks:
         name = names.pop()
         self._also_without(node, name)
         function = self.texts.source.function_of(node)
+        if function is not None:
+            self._known.setdefault(function, set()).add(name)
         optional = function is not None and self._optional.get(function, False)
         if need.chain[0] in self.tracking.growths.plain and not optional:
             raise CannotError(f"line {need.chain[0].line} also reads what does not grow")
@@ -381,6 +408,7 @@ class Masks:
             raise CannotError(f"`{function.name}` is given nothing")
         end = max([*every, *annotated], key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
         self._after(end, f", {name}=None" if optional else f", {name}")
+        self._given.append((function, name))
         self._also_without(call, name)
         if (id(call), name) not in self._made:
             self._made.add((id(call), name))

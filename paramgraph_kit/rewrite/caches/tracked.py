@@ -89,6 +89,15 @@ class Index:
     wrong: str = ""  # why nothing can stand for it
 
 
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A branch that no step has run, and that is given the parts alone."""
+
+    branch: ast.If
+    dims: Mapping[str, int]  # the names that it and the lines behind it read, with the dimension that grows
+    parts: set[Key]
+
+
 class Tracking(TorchFunctionMode):
     """Notes where positions are used while this is on."""
 
@@ -104,6 +113,7 @@ class Tracking(TorchFunctionMode):
         # Calls of min() and max(), with those of their arguments that are positions, and what each of these comes of.
         self.limits: dict[Key, dict[int, set[int]]] = {}
         self.growths = Growths()
+        self.apart: dict[ast.stmt, Apart] = {}  # by the first line of each branch
         self.falls = False  # a place may be counted down, to below 0
         self.around = id(sys._getframe(1))  # whoever runs the steps, as long as they run
 

@@ -1,6 +1,7 @@
 """Lines that read a part which grows, and that no step has run: nobody knows what they do with a whole.
 
-``if t > 1: scores = scores + causal[:t, :t]`` of a prefill is such a line where only steps of one token were tried.
+``if t > 1: scores = scores + causal[:t, :t]`` of a prefill is such a line where only steps of one token were tried. Its
+branch is given the part that is written, as ever.
 """
 
 from __future__ import annotations
@@ -17,10 +18,19 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.caches.growths import Key
-from paramgraph_kit.rewrite.caches.tracked import Tracking
+from paramgraph_kit.rewrite.caches.tracked import Apart, Tracking
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, Source, path_of, scope_of, within
 
-Names = dict[str, set[Key]]  # what holds something that grows, with the parts that it is of
+
+@dataclass(slots=True)
+class Held:
+    """What a name holds that grows: the parts that it is of, and which of its dimensions, from the last one."""
+
+    parts: set[Key] = field(default_factory=set)
+    dims: set[int] = field(default_factory=set)
+
+
+Names = dict[str, Held]
 
 
 @dataclass(slots=True)
@@ -42,7 +52,9 @@ def tried(tracking: Tracking) -> Iterator[Tried]:
         for name, value in frame.f_locals.items() if event == "return" else ():
             if (growth := tracking.growths.of(value)) is not None:
                 scope = code.co_filename, code.co_name, code.co_firstlineno
-                found.names.setdefault(scope, {}).setdefault(name, set()).update(growth.parts)
+                held = found.names.setdefault(scope, {}).setdefault(name, Held())
+                held.parts |= growth.parts
+                held.dims.add(growth.dim)
         return inside
 
     sys.settrace(lambda frame, event, argument: inside if frame.f_code.co_filename in tracking.sources else None)
@@ -53,7 +65,7 @@ def tried(tracking: Tracking) -> Iterator[Tried]:
 
 
 def refuse(tracking: Tracking, found: Tried) -> None:
-    """No whole stands for parts that a line reads which has not run."""
+    """No whole stands for parts that a line reads which has not run, unless its branch can be given the parts alone."""
     for source in tracking.sources.values():
         for function in (n for n in ast.walk(source.tree) if isinstance(n, Function)):
             names = found.names.get(scope_of(source, function), {})
@@ -63,9 +75,41 @@ def refuse(tracking: Tracking, found: Tried) -> None:
                 if _is_for_nobody(source, function, node, tracking.sources.values()):
                     continue
                 read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-                for key in (key for name in names.keys() & read for key in names[name]):
+                if names.keys() & read and (apart := _apart(source, function, node, names, found)) is not None:
+                    tracking.apart.setdefault(apart[0], apart[1])
+                    continue
+                for key in (key for name in names.keys() & read for key in names[name].parts):
                     part, line = tracking.growths.parts[key], getattr(node, "lineno", key.line)
                     part.refused = part.refused or f"line {line} reads it, and was not tried"
+
+
+def _apart(
+    source: Source, function: Function, node: ast.AST, names: Names, found: Tried
+) -> tuple[ast.stmt, Apart] | None:
+    """The first line of a branch that has not run, with what it and the lines behind it read that grows.
+
+    There what is written of a buffer stands for all of it: ``n = int(there.sum())``, ``k = k[..., :n, :]``.
+    """
+    above = [*source.above(node)]
+    if not isinstance(node, ast.stmt) or any(isinstance(each, (ast.For, ast.While, ast.Try)) for each in above):
+        return None
+    for branch in reversed([each for each in above if isinstance(each, ast.If)]):
+        body = next((b for b in (branch.body, branch.orelse) if any(node in [*within(part)] for part in b)), [])
+        inside = [n for part in body for n in within(part)]
+        ran = {n.lineno for n in inside if isinstance(n, ast.stmt) and (source.file, n.lineno) in found.lines}
+        asked = {n.id for n in ast.walk(branch.test) if isinstance(n, ast.Name)}
+        if ran or not inside or asked & names.keys():
+            continue
+        later = [n for part in function.body for n in within(part) if isinstance(n, ast.Name)]
+        before = {n.id for n in later if n.lineno < branch.lineno and isinstance(n.ctx, ast.Store)}
+        before |= {arg.arg for arg in ast.walk(function) if isinstance(arg, ast.arg)}
+        read = {n.id for n in later if n.lineno > branch.lineno and isinstance(n.ctx, ast.Load)} & names.keys()
+        held = {name: names[name] for name in sorted(read & before)}
+        if not held or any(len(each.dims) != 1 for each in held.values()):
+            return None
+        parts = {key for each in held.values() for key in each.parts}
+        return body[0], Apart(branch, {name: min(each.dims) for name, each in held.items()}, parts)
+    return None
 
 
 def _is_untried(source: Source, node: ast.AST, tracking: Tracking, found: Tried) -> bool:

@@ -17,6 +17,7 @@ import torch
 from paramgraph_kit.doctor.observe.held import attribute_of
 from paramgraph_kit.rewrite.advised.asks.listed_numbers import listed_numbers
 from paramgraph_kit.rewrite.advised.host.entries_read import entries_read
+from paramgraph_kit.rewrite.advised.host.filled_for_each import filled_by_host
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, assignments
 from paramgraph_kit.rewrite.advised.host.kept_part import of_what_is_kept
 from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
@@ -487,6 +488,7 @@ MADE = (
     literal,
     before_launch,
     made_by_host,
+    filled_by_host,
     made_above,
     brought_back,
     filled,

@@ -139,3 +139,20 @@ def on_device(value: ast.expr, text: str, device: str) -> str:
     if isinstance(value, ast.Call) and path_of(value.func).partition(".")[0] in ("np", "numpy"):
         return f"torch.as_tensor({text}, device={device})"  # an array has no such method
     return f"{text if isinstance(value, (ast.Call, ast.Name)) else f'({text})'}.to({device})"
+
+
+def there_is(place: Place, table: str) -> str:
+    """Where a table of the CPU is to be made on the device, if one line makes it."""
+    for path, made, module in tables(place):
+        if path == table:
+            return f": at line {made.lineno} {made_on_device(place, path, made, module)}"
+    for name, made in assignments(place):
+        if name == table and is_on_cpu(made.value):
+            return f": at line {made.lineno} {made_on_device(place, name, made, False)}"
+    return ""
+
+
+def is_of_the_host(place: Place, table: str) -> bool:
+    """Whether no index of the device picks of a table: of a list, or of modules."""
+    held = place.attributes.get(table.rpartition(".")[2]) if "." in table else place.value(table)
+    return isinstance(held, (torch.nn.Module, list, tuple, dict))

@@ -30,7 +30,7 @@ from paramgraph_kit.rewrite.expressions.numbers.readings import (
     rounded,
 )
 from paramgraph_kit.rewrite.expressions.picks.sizes import FACTORIES, has_dimensions, is_in_size, is_size
-from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.fixed import is_fixed
 from paramgraph_kit.rewrite.source.place import NUMBER, Form, Place, array_type, called, integer, is_number, target_of
 from paramgraph_kit.rewrite.source.unchanging import is_drawn, stays_around
@@ -453,22 +453,9 @@ def fill_by_index(place: Place) -> list[Edit]:
     base = place.source.bracketed(node.targets[0].value)
     number = f"torch.full((), {place.text(node.value)}, dtype={base}.dtype, device={base}.device)"
     index = index_on_device(place)
-    drawn = any(isinstance(n, ast.Name) and _is_drawn(place, n.id) for n in ast.walk(node.targets[0].slice))
-    if place.failure.code == "cpu-index" and not index and drawn:
-        return []  # the list comes there before each launch
+    if place.failure.code == "cpu-index" and not index:
+        return []  # the list is what has to come there, once or before each launch
     return [*index, place.source.replace(node.value, number)]
-
-
-def _is_drawn(place: Place, name: str) -> bool:
-    """Whether a name of the function's own is a list that the host draws, or shuffles."""
-    function = place.source.function_of(place.statement)
-    every = [n for part in (function.body if function is not None else ()) for n in within(part)]
-    made = [n.value for n in every if isinstance(n, ast.Assign) and name in map(path_of, n.targets)]
-    calls = [n for each in made for n in ast.walk(each) if isinstance(n, ast.Call)]
-    shuffled = (n for n in every if isinstance(n, ast.Call) and called(n) == "shuffle")
-    return any("rand" in place.text(n.func) for n in calls) or any(
-        path_of(n.args[0]) == name for n in shuffled if n.args
-    )
 
 
 def _is_mask(place: Place, index: ast.expr) -> bool:
