@@ -308,8 +308,8 @@ def _kept_by_chance(place: Place) -> str:
             return (
                 f"`{name}` keeps another number of them in each step, and a graph has one size: have `{table}` on the "
                 f"device{there_is(place, table)}; draw `{name}` there, line {made[name].lineno} with `{text}`; "
-                f"`{table}` for `{picked}` here, and what each of them adds is multiplied by `{name}` before it is added "
-                f"up (`values * {name}[:, None]`): other numbers than the host's, so it was not rewritten"
+                f"`{table}` for `{picked}` here, and what each of them adds is multiplied by `{name}` before it is "
+                f"added up (`values * {name}[:, None]`): other numbers than the host's, so it was not rewritten"
             )
     return ""
 

@@ -17,9 +17,9 @@ def filled_by_host(place: Place) -> str:
     copies = dict[str, tuple[ast.Call, ast.Assign]]()
     for call in place.calls("to", "cuda"):
         name = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-        made = [*_named(place, name)] if name.isidentifier() else []
-        if len(made) == 1 and isinstance(made[0].value, ast.Call) and called(made[0].value) in FACTORIES:
-            copies[name] = call, made[0]
+        lines = [*_named(place, name)] if name.isidentifier() else []
+        if len(lines) == 1 and isinstance(lines[0].value, ast.Call) and called(lines[0].value) in FACTORIES:
+            copies[name] = call, lines[0]
     if not any(_is_filled_by_host(place, name, made) for name, (_, made) in copies.items()):
         return ""
     taken, once, copied, here = set(place.taken), list[str](), list[str](), list[str]()

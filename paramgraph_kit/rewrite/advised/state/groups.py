@@ -161,9 +161,9 @@ def called_for_itself(place: Place) -> str:
         return ""  # the graph is to have that
     if any(called(n).endswith("_") and called(n)[:1] != "_" for n in ast.walk(function) if isinstance(n, ast.Call)):
         return ""  # it writes to tensors, of which the next step may read
-    stores = (n for part in function.body for n in within(part) if isinstance(n, ast.Subscript))
-    stores = (path_of(n.value) for n in stores if isinstance(n.ctx, ast.Store))
-    if {*stores} & {*arguments_of(function)[1:]}:
+    picks = (n for part in function.body for n in within(part) if isinstance(n, ast.Subscript))
+    stored = {path_of(n.value) for n in picks if isinstance(n.ctx, ast.Store)}
+    if stored & {*arguments_of(function)[1:]}:
         return ""  # it writes to what it is given, with which the step goes on: `logits[k, first:] = -inf`
     own = [each for each in calls if getattr(place.source.function_of(each), "name", "") == place.entry]
     if len(own or calls) != 1 or (function.name == place.entry and not own):
