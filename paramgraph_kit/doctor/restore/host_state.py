@@ -305,16 +305,14 @@ class HostState:
             self._function(value, depth)
         elif isinstance(value, (list, dict, set, deque)):
             self._container(value, name, depth, of_torch=False)
-        elif is_array(value):
-            self.holders.append(Holder("array", name, value))
+        elif is_array(value) or isinstance(value, Repeated):
+            self.holders.append(Holder("array" if is_array(value) else "iterator", name, value))
         elif is_of_host(value):
             self.holders.append(Holder("generator", name, value))
-        elif isinstance(value, Repeated):
-            self.holders.append(Holder("iterator", name, value))
         elif isinstance(value, torch.Generator):
             self.generators.append(value)
-        elif isinstance(value, (tuple, frozenset)):
-            for part in value:
+        elif isinstance(value, (tuple, frozenset, weakref.ref)):
+            for part in (value(),) if isinstance(value, weakref.ref) else value:
                 self._visit(part, name, depth + 1)
         elif isinstance(value, io.IOBase):
             if end_of(value) is not None:
@@ -345,6 +343,10 @@ class HostState:
         elif isinstance(wrapped, types.MethodType):  # a compiled one
             self._visit(wrapped, "", depth)
         if is_library_code(function.__code__, function.__globals__):
+            if hasattr(
+                function, "_wrapped_by_lr_sched"
+            ):  # an optimizer's ``step``, which a schedule has put in its place
+                self._visit(inspect.getclosurevars(function).nonlocals.get("opt_ref"), "self", depth)
             return
         self.functions.append(function)
         self.holders.append(Holder("attributes", function.__name__, function.__dict__))
