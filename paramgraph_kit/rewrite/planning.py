@@ -207,9 +207,11 @@ class Attempt(Behind):
         return self.device if source.file == self.file else f'"{device().type}"'
 
     def _wrapped(self, name: str, known: list[Failure]) -> list[Plan]:
-        """The options of an optimizer that one of the user's own makes."""
+        """The options of an optimizer that one of the user's own makes, and the rate of one that is the user's own."""
         inner = self._value(name) if name else None
-        at = wrapped.made_at([*self.sources.values()], inner, self._value)
+        every = [*self.sources.values()]
+        at = wrapped.made_at(every, inner, self._value)
+        at = wrapped.own_made_at(every, inner, self._value) if at is None and self.rate else at
         if at is None or (self.later and type(inner) is torch.optim.SGD):
             return []
         self.steps = True

@@ -98,3 +98,46 @@ def test_a_count_that_is_made_together_with_others_is_kept_on_the_device_alone(f
     assert found.complete, found
     made = 'state["step"], state["kind"] = torch.tensor(0, dtype=torch.float64, device=device), 0'
     assert made in lines_of(found), found
+
+
+SCHEDULED = """rate = math.sqrt(1 - b2 ** NAME["step"]) / (1 - b1 ** NAME["step"])
+                p.add_(NAME["m"] / NAME["v"].sqrt().add_(group["eps"]) * rate, alpha=-group["lr"])"""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("held", [False, True], ids=["a variable", "an attribute"])
+def test_a_schedule_of_the_users_own_optimizer_leaves_its_steps_in_the_graph(fixed: Fixed, held: bool) -> None:
+    # GIVEN an optimizer of the user's whose rate a schedule moves, and which counts its steps WHEN rewritten
+    text = ADAM.replace("UPDATE", SCHEDULED).replace("NAME", "state")
+    text += STEP.replace("args =", "schedule = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)\nargs =")
+    text = text.replace("    opt.step()\n    losses", "    opt.step()\n    schedule.step()\n    losses")
+    if held:
+        text = text.replace("opt, losses = Adam(net.parameters()), []", OWNER)
+        for name in ("opt.zero_grad", "opt.step", "ExponentialLR(opt"):
+            text = text.replace(name, name.replace("opt", "t.opt"))
+    found = fixed(text)
+    # THEN its rate is a tensor, which the schedule fills behind the launch
+    assert found.complete, found
+    of = "self.opt" if held else "opt"
+    assert f"for group in {of}.param_groups:" in lines_of(found), found
+    assert not any(line.endswith("opt.step()") for line in lines_of(found)), found
+
+
+OWNER = """class Trainer:
+    def __init__(self):
+        self.opt = Adam(net.parameters())
+
+
+t, losses = Trainer(), []"""
+
+
+@pytest.mark.sweep
+def test_an_option_of_the_users_own_optimizer_is_a_number(fixed: Fixed) -> None:
+    # GIVEN an optimizer that takes the larger of an option and what the device has found WHEN rewritten
+    relative = """rate = max(group["eps"], p.norm()) * min(1e-2, 1 / NAME["step"] ** 0.5)
+                p.sub_(NAME["m"] * rate)"""
+    found = fixed(ADAM.replace("UPDATE", relative).replace("NAME", "state") + STEP)
+    # THEN the device does
+    assert found.complete, found
+    assert any(".clamp(min=group[" in line for line in lines_of(found)), found
+    assert "opt.step()" not in lines_of(found), found

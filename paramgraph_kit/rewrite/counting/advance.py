@@ -80,6 +80,8 @@ def keep(
             if isinstance(part, ast.stmt) and not isinstance(part, COMPOUND) and not is_writing(part, moving)
         ]
     found = [each for each in wanted(source, moving, frozen, ran) if not _tells_time(source, each, ran)]
+    scheduled = [each for each in found if _is_rate(each)]  # which are tensors once an optimizer is made with them
+    found = [each for each in found if each not in scheduled]
     edits = edits_of(source, found, device, ran, tensors) if found else None
     if edits is None:
         return None
@@ -87,7 +89,13 @@ def keep(
     own = [counter for counter in found if counter.made]  # what an optimizer's own count decides, the device can
     asked = ((f, node.test) for f, _, node in places if f.code == "branch-frozen" and isinstance(node, ast.If))
     failures += [f for f, test in asked if wanted(source, own, [ast.Expr(test)], ran)]
-    return Kept(source, found, edits + filled, failures, bool(filled))
+    return Kept(source, found, edits + filled, failures, bool(filled or scheduled))
+
+
+def _is_rate(counter: Counter) -> bool:
+    """Whether a number is the learning rate of an optimizer's group."""
+    held = counter.holder.target
+    return counter.key == "lr" and isinstance(held, dict) and "params" in held
 
 
 def _with_names(source: Source, found: Iterable[Counter]) -> list[Counter]:

@@ -31,7 +31,27 @@ def is_given(place: Place, node: ast.expr) -> bool:
         if place.is_local(node.id):
             return _is_argument(place, node.id) or is_of_the_host(place, node)
         return isinstance(place.space.get(node.id), NUMBER)
+    if isinstance(node, ast.Subscript):
+        return _is_option(place, node)
     return isinstance(node, ast.Constant) or (isinstance(node, ast.Call) and called(node) in ("len", "size", "numel"))
+
+
+def _is_option(place: Place, node: ast.expr) -> bool:
+    """Whether an expression is an option of an optimizer's group that no line sets: ``group["betas"][0]``."""
+    while isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
+        node = node.value
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+        return False
+    key, every = node.slice.value, [*place.source.parents]
+    loops = [n for n in every if isinstance(n, ast.For) and path_of(n.iter).rpartition(".")[2] == "param_groups"]
+    if (
+        not isinstance(key, str)
+        or key in ("params", "lr")
+        or path_of(node.value) not in {path_of(n.target) for n in loops}
+    ):
+        return False  # a rate may be a tensor
+    stored = (n for n in every if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+    return not any(isinstance(n.slice, ast.Constant) and n.slice.value == key for n in stored)
 
 
 def asks_sizes(test: ast.expr) -> bool:
