@@ -347,3 +347,23 @@ def test_a_line_beside_one_that_is_rewritten_and_a_number_behind_the_launch_have
     assert "FloatTensor" not in count, count
     frozen = [str(f.fix) for f in told if f.code == "scalar-frozen"]
     assert all("launch" in words for words in frozen), frozen
+
+
+MASKED = """
+net, mask = nn.Linear(4, 2).to(device), torch.rand(20, device=device) < 0.5
+x, y = torch.randn(20, 4, device=device), torch.randint(0, 2, (20,), device=device)
+args = ()
+def f():
+    out = CALL
+    loss = F.cross_entropy(out[mask], y[mask])
+    return loss * 2
+"""
+
+
+@pytest.mark.parametrize("call", ["net(x)", "torch.randn_like(x)[:, :2]", "x[:, :2] * 2"])
+def test_what_a_net_or_a_draw_gives_is_not_told_to_be_found_once(tmp_path: Path, call: str) -> None:
+    # GIVEN a loss of the nodes of a mask that stays, of what a net gives, a draw, or neither WHEN asked about
+    names = run(MASKED.replace("CALL", call), tmp_path)
+    told = "; ".join(str(each.fix) for each in pgk.diagnose(names["f"]))
+    # THEN only what nothing moves is told to be found before the function
+    assert ("once before the function `out = " in told) == (call == "x[:, :2] * 2"), told

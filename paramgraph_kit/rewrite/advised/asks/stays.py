@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from inspect import isbuiltin
 
 import torch
 
-from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, within
-from paramgraph_kit.rewrite.source.place import Place, target_of
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called, target_of, value_of
+from paramgraph_kit.rewrite.source.quiet import draws, is_quiet
 from paramgraph_kit.rewrite.source.writes import written_in_place
 
 _CODES = ("dynamic-shape", "hidden-size")
@@ -26,7 +28,7 @@ def found_once(place: Place) -> str:
         read = {name for one in lines for name in names_in(one.value)}
         around = {name for name in read if isinstance(place.space.get(name), torch.Tensor)} - locals_of(function)
         made = [_made(function, name) for name in read & locals_of(function)]
-        if None in made:
+        if None in made or any(_moves(place, one.value) for one in lines):
             return ""
         if len(together := [*dict.fromkeys([*lines, *(one for one in made if one is not None)])]) == len(lines):
             break
@@ -42,6 +44,22 @@ def found_once(place: Place) -> str:
         f"nothing that a call is given decides it: as long as `{names}` stays as it is, once before the function "
         f"`{texts}`, and take that out here"
     )
+
+
+def _moves(place: Place, node: ast.expr) -> bool:
+    """Whether an expression draws, or asks a module or a function of the user's, whose own state may move."""
+    for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
+        path, held = path_of(call.func), value_of(place.space, path_of(call.func))
+        is_method = isinstance(call.func, ast.Attribute) and not path.startswith("self.")
+        of_torch = not isinstance(held, torch.nn.Module) and str(getattr(held, "__module__", None)).startswith("torch")
+        if draws(called(call)) or not (of_torch or (held is None and is_method) or isbuiltin(held) or _computes(held)):
+            return True
+    return False
+
+
+def _computes(held: object) -> bool:
+    """Whether a function of the user's does nothing but compute; a module may be trained."""
+    return not isinstance(held, torch.nn.Module) and is_quiet(held)
 
 
 def _made(function: Function, name: str) -> ast.Assign | None:
