@@ -61,6 +61,7 @@ from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.kept_results import KeptResults, kept_at
 from paramgraph_kit.doctor.observe.late_captures import behind_both, captures_late, replays_alone, settled
+from paramgraph_kit.doctor.observe.may_have_run import may_have_run
 from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_by_others import moved_by_others
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
@@ -78,7 +79,7 @@ from paramgraph_kit.doctor.observe.read_ahead import moved_as_read
 from paramgraph_kit.doctor.observe.results_around import held_around
 from paramgraph_kit.doctor.observe.returned_inputs import note_of_kept
 from paramgraph_kit.doctor.observe.set_between import Setting
-from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, in_order, lines_of, tests_of, written_at
+from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, lines_of, tests_of, written_at
 from paramgraph_kit.doctor.observe.steps_around import StepsAround, steps_around
 from paramgraph_kit.doctor.observe.taken_at_once import without_taken
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
@@ -419,9 +420,7 @@ class _Examiner(Caller):
 
     def codes(self, call: Call) -> list[CodeType]:
         """The user's functions that ran, and those that could have."""
-        found = in_order(call.ran())
-        others = (f.__code__ for f in self.state.functions if f.__name__ != "__init__")
-        return found + [code for code in others if code not in found]
+        return may_have_run(call.ran(), self.state.functions)
 
     def around(self, call: Call) -> StepsAround:
         """What lines around the function do, which is followed once for a call that shows what it runs."""

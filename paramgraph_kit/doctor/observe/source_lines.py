@@ -34,6 +34,14 @@ Line = tuple[str, int]  # a file, as it is shown, and a line
 Branching = ast.If | ast.IfExp | ast.While | ast.For | ast.Match
 
 
+class MayHaveRun(list[CodeType]):
+    """Functions of the user's, with those that ran or are named by what ran."""
+
+    def __init__(self, codes: Iterable[CodeType], named: Collection[CodeType]) -> None:
+        super().__init__(codes)
+        self.named = named
+
+
 def frame_at(code: CodeType, line: int) -> Frame:
     """A line of a function."""
     text = linecache.getline(code.co_filename, line).strip()
@@ -55,8 +63,10 @@ def defined_at(function: Any) -> Frame | None:
 
 def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
     """The line that made a change, or None where no line of the user's writes to that name."""
+    named = codes.named if isinstance(codes, MayHaveRun) else ()
     codes = in_order(codes)
     writing = [(code, node) for code in codes for node in nodes_of(code) if _writes(node, change)]
+    writing = [each for each in writing if each[0] in named] or writing
     if not writing and isinstance(change.key, str):  # the entry of a dictionary that has another name here
         writing = [(code, node) for code in codes for node in nodes_of(code) if _writes_entry(node, change.key)]
     likely = [each for each in writing if not _writes_other(each[1], change)] or writing

@@ -343,9 +343,7 @@ class HostState:
         elif isinstance(wrapped, types.MethodType):  # a compiled one
             self._visit(wrapped, "", depth)
         if is_library_code(function.__code__, function.__globals__):
-            if hasattr(
-                function, "_wrapped_by_lr_sched"
-            ):  # an optimizer's ``step``, which a schedule has put in its place
+            if hasattr(function, "_wrapped_by_lr_sched"):  # a schedule's, in the place of an optimizer's ``step``
                 self._visit(inspect.getclosurevars(function).nonlocals.get("opt_ref"), "self", depth)
             return
         self.functions.append(function)
