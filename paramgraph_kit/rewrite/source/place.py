@@ -110,10 +110,15 @@ class Place:
         return self.source.text(node)
 
     def calls(self, *names: str) -> Iterator[ast.Call]:
-        """Calls of functions or methods with these names."""
-        for node in heads(self.statement):
-            if isinstance(node, ast.Call) and called(node) in names:
-                yield node
+        """Calls of functions or methods with these names, those in the line in which something was found first."""
+        every = [n for n in heads(self.statement) if isinstance(n, ast.Call) and called(n) in names]
+        yield from sorted(every, key=lambda call: not self.is_its(call))
+
+    def is_its(self, node: ast.expr) -> bool:
+        """Whether a part of a statement stands in the line in which something was found: a statement has several."""
+        line = self.failure.frame.line if self.failure.frame is not None else 0
+        inside = self.statement.lineno <= line <= (self.statement.end_lineno or 0)
+        return not inside or node.lineno <= line <= (node.end_lineno or 0)
 
     def computes_with(self, path: str) -> bool:
         """Whether the function has ``loss - alpha * entropy``, with a variable beside what has this path."""

@@ -383,7 +383,7 @@ def filled(place: Place) -> str:
     every = [n for part in function.body for n in within(part)]
     for call in place.calls(*_FROM_LISTS, *_TYPED[:-1]):
         given = call.args[0] if call.args else None
-        if not isinstance(given, ast.Name) or not place.is_local(given.id):
+        if not isinstance(given, ast.Name) or not place.is_local(given.id) or not place.is_its(call):
             continue
         fills = [n for n in every if isinstance(n, (ast.stmt, ast.expr)) and _fills(n, given.id)]
         lines = [n.lineno for n in fills if n.lineno < place.statement.lineno]
