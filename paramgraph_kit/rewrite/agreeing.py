@@ -16,10 +16,13 @@ _READ_AT = re.compile(r", line (\d+)\)$")
 _IN_PLACE = re.compile(r"(`for [^`]+`) in place of line (\d+)\b")
 _FLAG = re.compile(r"`(chosen_in)\.fill_\(([^`]*)\)`")
 _BEHIND = re.compile(r"behind (?:each|the) launch")
+_BEHIND_ALONE = "the same behind each launch"
 _TAKEN_OUT = re.compile(r"^line \d+, `[^`]+`, belongs behind the launch: take it out of the step")
 _AHEAD = re.compile(r"\bline (\d+), `[^`]*`, belongs before each launch")
+_FILLED = re.compile(r"before each launch `(?P<fill>[\w.]+\.fill_\((?P<value>[^`]*)\))`")
 _KEPT_THERE = re.compile(r"^keep `(?P<path>[^`]+)` as a tensor")
 _COUNTED = "belongs before each launch, as line {} reads what it gives from a tensor"
+_AHEAD_OF = "belongs before each launch, ahead of `{}`, as told of line {}, which reads what it gives"
 _KEPT = ("the diff", "in pieces", "stays as it is")
 _WITH = "goes behind each launch, with line {}, which reads"
 
@@ -60,6 +63,8 @@ def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -
             return replace(failure, fix=f"{head}\nafter   {words}")
         if _BEHIND.search(said) and (text := _into_it(at, each.frame, words)):
             return replace(failure, fix=f"{head}\nafter   {text}")
+        if failure.code == "host-counter" and said.startswith(_BEHIND_ALONE) and (fill := _reads_it(at, each)):
+            return replace(failure, fix=f"{head}\nafter   {_AHEAD_OF.format(fill, each.frame.line)}")  # type: ignore[union-attr]
         before = _AHEAD.search(words) if failure.code == "host-counter" and _BEHIND.search(said) else None
         if before and int(before[1]) == at.line and each.frame is not None:
             return replace(failure, fix=f"{head}\nafter   {_COUNTED.format(each.frame.line)}")
@@ -70,6 +75,20 @@ def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -
     if read and lines and all(_BEHIND.search(each.fix) and "stays" not in each.fix for each in lines):
         return replace(failure, fix=f"{head}\nafter   {_WITH.format(read[1])}")
     return failure
+
+
+def _reads_it(at: Frame, other: Failure) -> str:
+    """What a line further down fills a tensor with, where that reads what this line counts: it is ahead of that."""
+    filled, tree, below = _FILLED.search(other.fix), tree_of(at.file), other.frame
+    if filled is None or tree is None or below is None or below.line <= at.line or below.function != at.function:
+        return ""
+    nodes = [n for n in ast.walk(tree) if isinstance(n, (ast.Assign, ast.AugAssign)) and n.lineno == at.line]
+    targets = {ast.unparse(t) for n in nodes for t in (n.targets if isinstance(n, ast.Assign) else [n.target])}
+    try:
+        read = {ast.unparse(n) for n in ast.walk(ast.parse(filled["value"], mode="eval")) if isinstance(n, ast.expr)}
+    except SyntaxError:
+        return ""
+    return filled["fill"] if targets & read else ""
 
 
 def _is_with(at: Frame, other: Frame | None, said: str) -> bool:

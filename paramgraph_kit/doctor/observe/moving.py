@@ -180,8 +180,11 @@ class Moving:
 
     def is_asked(self, test: ast.expr, code: CodeType) -> bool:
         """Whether a test asks for the value of what was read from the device, and not whether it is there."""
-        sized = _named(test) & self.many[code] if any(map(_asks_for_size, ast.walk(test))) else set()
-        return self.is_read(test, code) and (bool(sized) or self._moves(test, code))
+        return self.is_read(test, code) and (self.is_count(test, code) or self._moves(test, code))
+
+    def is_count(self, value: ast.expr, code: CodeType) -> bool:
+        """Whether it is how many the device has found: ``len(ids)`` of ``ids = done.nonzero()``."""
+        return bool(_named(value) & self.many[code]) and any(map(_asks_for_size, ast.walk(value)))
 
     def _reads_back(self, value: ast.expr, code: CodeType) -> bool:
         """Whether it is read from the device, drawn or timed."""

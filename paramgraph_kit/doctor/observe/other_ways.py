@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import AMOUNTS
 from paramgraph_kit.doctor.observe import (
     chance,
+    counted_by_size,
     drawn_copies,
     kept_by_choice,
     memory_given,
@@ -194,6 +195,7 @@ class OtherWays:
         changes = [c for c in changes if not any(_is_same(c, each) for each in base)]  # which is told
         counted = [f for c in changes if (f := _effect_there(c, inside.nodes))]
         counted += kept_by_choice.problems(changes, self.codes, self.moving.waited)
+        counted += counted_by_size.problems(inside.nodes, self.moving, one.steps)
         later = [f for f in one.found if f.code == "learning-rate-frozen" and not inside(f.frame)]
         if one.ended is None:
             two = self._call(led, way.turns, filled=filled)

@@ -15,7 +15,7 @@ from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
-from paramgraph_kit.rewrite.source.writes import paths
+from paramgraph_kit.rewrite.source.writes import paths, written
 
 _AS_NUMBER = ("alpha", "value")
 _NO_NUMBER = "; a tensor is no `alpha=` or `value=`, so "
@@ -144,6 +144,14 @@ def _puts_into_tensors(place: Place, function: Function) -> bool:
     return any(isinstance(place.attributes.get(name), torch.Tensor) for name in names)
 
 
+def _reads_written(function: Function, caller: Function, node: ast.Expr) -> bool:
+    """Whether a method reads of its object what the step has written ahead of its call: ``self.done.copy_(fell)``."""
+    ahead = caller.body[: caller.body.index(node)] if node in caller.body else []
+    made = {path.rpartition(".")[2] for each in ahead for path in written(each) if path.startswith("self.")}
+    every = (n for part in function.body for n in within(part) if isinstance(n, ast.Attribute))
+    return any(n.attr in made for n in every if isinstance(n.ctx, ast.Load) and path_of(n.value) == "self")
+
+
 def called_for_itself(place: Place) -> str:
     """``stopper(loss, model)`` in a step, where something was found in the object's own lines."""
     function = place.source.function_of(place.statement)
@@ -153,7 +161,7 @@ def called_for_itself(place: Place) -> str:
     owner = place.source.parents.get(function)
     if not isinstance(owner, ast.ClassDef) or function.name in ("forward", "step", "__init__"):
         return ""
-    calls = [each for each in _calls_of(place, function, owner.name) if place.source.function_of(each) is not function]
+    calls = [each for each in calls_of(place, function, owner.name) if place.source.function_of(each) is not function]
     returns = any(isinstance(n, ast.Return) and n.value is not None for part in function.body for n in within(part))
     if returns and sum(_is_named(n, function.name) for n in ast.walk(place.source.tree)) > len(calls):
         return ""  # one of its callers goes on with that
@@ -173,10 +181,18 @@ def called_for_itself(place: Place) -> str:
     caller = place.source.function_of(node)
     if _puts_into_tensors(place, function):
         given = names_in(node) & locals_of(caller) if caller is not None else set()
-        early = caller is not None and given <= set(arguments_of(caller))
+        early = caller is not None and given <= set(arguments_of(caller)) and not _reads_written(function, caller, node)
         return f"{text} before each launch, as what it writes may be read there: take it out of the step" * early
-    if place.failure.code == "size-frozen" or _is_read_on(place, function, owner, caller):
+    if place.failure.code == "size-frozen":
         return ""
+    if _is_read_on(place, function, owner, caller, _object_of(function, node)):
+        given = node.value.args if isinstance(node.value, ast.Call) else []
+        local = locals_of(caller) if caller is not None else set()
+        own = [n for each in given for n in ast.walk(each) if isinstance(n, ast.Name) and n.id in local - {"self"}]
+        if caller is None or own or not _stands_first(caller, node):
+            return ""
+        written_there = "".join(_in_place(place, function))
+        return f"{text} before each launch: take it out of the step, and call it there{written_there}"
     if any(isinstance(n, ast.Assign) and any(map(is_rate, n.targets)) for n in ast.walk(function)):
         return f"{text} before each launch: take it out of the step"
     values = node.value.args if isinstance(node.value, ast.Call) else []
@@ -224,14 +240,24 @@ def _unread(value: ast.expr) -> ast.expr:
     return inner if reads else value
 
 
-def _is_read_on(place: Place, function: Function, owner: ast.ClassDef, caller: Function | None) -> bool:
+def _is_read_on(place: Place, function: Function, owner: ast.ClassDef, caller: Function | None, held: str) -> bool:
     """Whether a step goes on with a tensor that a method gives its object: of that only the host's lines may go."""
     stores = {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     made = {name for name in stores if isinstance(place.attributes.get(name), torch.Tensor)}
     named = {n.attr for n in ast.walk(caller or function) if isinstance(n, ast.Attribute)}
+    if any(isinstance(n, ast.Call) and path_of(n.func) == held for n in ast.walk(caller or function)) and held:
+        named |= {"__call__", "forward"}
     others = [n for n in owner.body if isinstance(n, Function) and n.name in named and n is not function]
     read = {n.attr for each in others for n in ast.walk(each) if isinstance(n, ast.Attribute)} | named
     return bool(made & read)
+
+
+def _in_place(place: Place, function: Function) -> Iterator[str]:
+    """What a method gives its object a tensor for is written in place, as a graph reads it: ``self.mean``."""
+    for node in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
+        path = path_of(node.targets[0]) if len(node.targets) == 1 else ""
+        if path.startswith("self.") and isinstance(place.value(path), torch.Tensor):
+            yield f"; in line {node.lineno} `{path}.copy_({on_one_line(place.text(node.value))})`"
 
 
 def _read_elsewhere(
@@ -305,7 +331,7 @@ def _is_named(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Call) and called(node) == name
 
 
-def _calls_of(place: Place, function: Function, owner: str) -> Iterator[ast.Expr]:
+def calls_of(place: Place, function: Function, owner: str) -> Iterator[ast.Expr]:
     """Statements that call a method, of objects that may be of its class."""
     kinds = {name: type(value).__name__ for name, value in place.space.items()}
     for node in ast.walk(place.source.tree):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.expressions.state.set_elsewhere import kept_by_name, lines_that_set
 from paramgraph_kit.rewrite.expressions.state.shifted import moved_in_two
@@ -34,13 +35,36 @@ def written_in_place(place: Place) -> str:
         of_table = isinstance(target, ast.Subscript) and not isinstance(target.slice, (ast.Slice, ast.Tuple))
         kept = isinstance(target, ast.Attribute) or (of_table and "." in path_of(target.value))  # type: ignore[attr-defined]
         kept |= of_table and _is_kept_outside(place, function, target)  # type: ignore[arg-type]
-        if not kept or place.text(target) not in read:
+        if not kept or place.text(target) not in read or type(place.value(place.text(target))) in NUMBERS:
             continue
         if any(isinstance(n, ast.Call) and called(n) in _GROWS for n in ast.walk(value)):
             continue
+        if _begins(place, node, place.text(target)) and any(_is_set(place, n, target) for n in every if n is not node):
+            continue  # where there is none yet
         if told := _lines(place, node, target, value):
+            told += "".join(
+                f"; and in line {n.lineno} `{place.text(target)} = {place.source.bracketed(n.value)}.clone()`"
+                for n in every
+                if n is not node and _is_set(place, n, target) and _begins(place, n, place.text(target))
+            )
             found.setdefault(place.text(target), told + _kept_apart(place, every, node, place.text(target)))
     return "; and ".join(found.values())
+
+
+def _is_set(place: Place, node: ast.Assign, target: ast.expr) -> bool:
+    return place.text(node.targets[0]) == place.text(target)
+
+
+def _begins(place: Place, node: ast.Assign, path: str) -> bool:
+    """Whether a line stands where there is nothing yet: ``if self.ema is None: self.ema = loss``."""
+    for above in place.source.above(node):
+        test = above.test if isinstance(above, ast.If) else None
+        if not isinstance(above, ast.If) or not isinstance(test, ast.Compare) or place.text(test.left) != path:
+            continue
+        part = {ast.Is: above.body, ast.IsNot: above.orelse}.get(type(test.ops[0]), [])
+        if any(node is n for each in part for n in ast.walk(each)):
+            return True
+    return False
 
 
 def _is_kept_outside(place: Place, function: Function, target: ast.Subscript) -> bool:
