@@ -33,6 +33,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
+from paramgraph_kit.doctor.observe.counted_inside import counts_itself
 from paramgraph_kit.doctor.observe.exchanged_by_methods import exchanged_by_methods
 from paramgraph_kit.doctor.observe.freed_words import is_of
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
@@ -54,6 +55,7 @@ from paramgraph_kit.doctor.observe.read_later import is_read_later
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
+from paramgraph_kit.doctor.observe.zeroed_between import ADDED
 from paramgraph_kit.trace.model import Failure, Frame
 
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
@@ -209,6 +211,7 @@ class _Around(LinesBehind):
                 continue
             owner, then = target.value.id, self.value(target)
             is_number = owner in read and is_a(then, NUMBERS) and may_read(self.region, target.attr)
+            is_number = is_number and not counts_itself(self.region, self.value(target.value), target.attr)
             if is_number and self.launches_after(node) and not is_switched_back(self.region, node):
                 text = f"{owner}.{target.attr} is another number from here on, and the graph has that of its capture"
                 yield _told("scalar-frozen", text, self.region.code, node.lineno)
@@ -456,14 +459,13 @@ def gradients_nulled(call: ast.Call, code: CodeType) -> Failure:
 
 def gradients_added(region: Region, codes: Iterable[CodeType]) -> Iterator[Failure]:
     """What is told of a backward pass in a graph that adds to gradients of before its capture."""
-    text = "parameters have gradients when the capture begins, and each replay adds to them"
     zero = f"{optimizer_in(region) or 'optimizer'}.zero_grad(set_to_none=True)"
     own = [(region.code, n) for s in region.body for n in ast.walk(s)]
     for code, node in (*own, *((c, n) for c in codes for n in nodes_of(c))):
         if isinstance(node, ast.Call) and last_name(node.func) == "backward":
             line = ast.unparse(node)
             lines = (line, f"{zero} right before the capture, which then makes them anew; {line} stays")
-            yield _told("gradients-accumulate", text, code, node.lineno, lines)
+            yield _told("gradients-accumulate", ADDED, code, node.lineno, lines)
             return
 
 

@@ -20,8 +20,9 @@ from paramgraph_kit.doctor.observe.own_numbers import read_in_captures
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.driver.files import is_library
-from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.model import Failure, Frame
 
+_COPIED = "each tensor is copied as the others are"
 _FILLS = frozenset(("fill_", "full", "tensor", "as_tensor", "scalar_tensor"))
 
 
@@ -43,6 +44,7 @@ class GivenNumbers:
     def __init__(self) -> None:
         self._then: dict[int, dict[tuple[CodeType, str, Any], _Given]] = {}  # by the graph
         self.moved: dict[tuple[CodeType, str, Any], tuple[_Given, Failure]] = {}
+        self._tensors: dict[tuple[CodeType, str, Any], tuple[str, str, str]] = {}  # a call, a number in it, its tensor
 
     def begin(self, graph: object) -> None:
         """The capture of a graph begins."""
@@ -66,17 +68,36 @@ class GivenNumbers:
                     self.moved[key] = now, BY_ID["scalar-frozen"].failure(text, at)
                 elif now.entry is not None and not _fills(now.code):
                     self.moved[key] = now, _of_caller(now, first.value, kind)
+                    if (made := _as_tensor(now, kind)) is not None and _COPIED in self.moved[key][1].fix:
+                        self._tensors[key] = made
 
     def entries(self, told: list[Failure]) -> Iterator[Failure]:
         """Those among ``*args`` and ``**kwargs``, which have no names of their own, at lines that are not told yet."""
         known = {(f.code, f.frame) for f in told}
-        moved = (failure for (_, _, entry), (_, failure) in self.moved.items() if entry is not None)
-        yield from (f for f in moved if (f.code, f.frame) not in known)
+        yield from (f for f in self._together() if (f.code, f.frame) not in known)
 
     def failures(self, told: list[Failure]) -> Iterator[Failure]:
         """Numbers that no replay sees; ``told``: what is known from the lines of the capture alone."""
         said = {f.message for f in told}
-        yield from (failure for _, failure in self.moved.values() if failure.message not in said)
+        named = (failure for key, (_, failure) in self.moved.items() if key[2] is None)
+        yield from (failure for failure in (*named, *self._together()) if failure.message not in said)
+
+    def _together(self) -> Iterator[Failure]:
+        """Those without names of their own, several that one call gives at once: each has its tensor there."""
+        lines: dict[tuple[str, Frame | None], list[tuple[CodeType, str, Any]]] = {}
+        for key, (_, failure) in self.moved.items():
+            if key[2] is not None:
+                lines.setdefault((failure.code, failure.frame), []).append(key)
+        for keys in lines.values():
+            first = self.moved[keys[0]][1]
+            made = [self._tensors[key] for key in keys if key in self._tensors]
+            if len(made) > 1 and len(made) == len(keys) and len({old for old, _, _ in made}) == 1:
+                after = old = made[0][0]
+                for _, given, tensor in made:
+                    after = after.replace(given, tensor) if old.count(given) == 1 else f"{after}, and {tensor} there"
+                said = "; ".join(self.moved[key][1].message for key in keys)
+                first = replace(first, message=said, fix=f"before  {old}\nafter   {after}: {_COPIED}")
+            yield first
 
 
 def _given() -> Iterator[_Given]:
@@ -140,7 +161,12 @@ def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
     caller = now.caller
     is_alone = caller is None or is_library(caller.f_code.co_filename)
     if caller is None or (is_alone and not isinstance(now.value, bool)):
-        return BY_ID["scalar-frozen"].failure(text, frame_at(now.code, now.line))
+        alone = BY_ID["scalar-frozen"].failure(text, frame_at(now.code, now.line))
+        if alone.frame is None or not _copies_each(now.code, now.name if isinstance(now.entry, str) else ""):
+            return alone
+        given = f"`torch.tensor(value, device={kind!r})` for a number"
+        does = f"this line as it is, and each call gives {given}: {_COPIED}"
+        return replace(alone, fix=f"before  {alone.frame.text}\nafter   {does}")
     at = frame_at(now.code, now.line) if is_alone else frame_at(caller.f_code, caller.f_lineno)
     failure = BY_ID["scalar-frozen"].failure(text, at)
     line = at.text if at is not None else ""
@@ -156,15 +182,24 @@ def _of_caller(now: _Given, then: Any, kind: str) -> Failure:
         if moves and (told := place_in_the_graph(now.code, inside, now.name, now.entry, kind)):
             return replace(failure, fix=f"before  {line}\nafter   {told}")
         return replace(failure, fix=f"before  {line}\nafter   {graph_for_each(entry)}")
+    if (made := _as_tensor(now, kind)) is not None:
+        old, given, new = made
+        after = old.replace(given, new) if old.count(given) == 1 else f"{new} there"
+        return replace(failure, fix=f"before  {old}\nafter   {after}: {_COPIED}")
+    return failure
+
+
+def _as_tensor(now: _Given, kind: str) -> tuple[str, str, str] | None:
+    """The call that gives a number, the number as it is written there, and a tensor of it."""
+    caller = now.caller
+    if caller is None:
+        return None
     for call in (n for n in nodes_of(caller.f_code) if isinstance(n, ast.Call) and n.lineno == caller.f_lineno):
         named = [k.value for k in call.keywords if k.arg == now.entry]
         by_place = call.args[now.entry : now.entry + 1] if isinstance(now.entry, int) else []
         for given in (*named, *by_place):
-            old, new = ast.unparse(call), f"torch.tensor({ast.unparse(given)}, device={kind!r})"
-            after = old.replace(ast.unparse(given), new) if old.count(ast.unparse(given)) == 1 else f"{new} there"
-            copied = "a tensor, which is copied as the others are"
-            return replace(failure, fix=f"before  {old}\nafter   {after}: {copied}")
-    return failure
+            return ast.unparse(call), ast.unparse(given), f"torch.tensor({ast.unparse(given)}, device={kind!r})"
+    return None
 
 
 def _moves_on(caller: FrameType, now: _Given) -> bool:
