@@ -32,7 +32,7 @@ from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.host_tests import WORDS, is_in_key
 from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, is_anew
-from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, is_made_first, launches
+from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, is_made_first, launches, runs_ahead_too
 from paramgraph_kit.doctor.observe.moved_together import (
     GRADIENTS,
     all_read,
@@ -80,6 +80,7 @@ class _Line:
     node: Any
     target: ast.expr | None = None
     value: ast.expr | None = None
+    with_owner: bool = False  # another line exchanges what has it
 
     @property
     def frame(self) -> Frame:
@@ -118,6 +119,8 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
         if any(is_switched_back(region, line.node) for line in lines) or is_handed_on(region.code, name):
             continue
         lines = lines if 0 < len(lines) <= _MOST_LINES else []
+        if code == "scalar-frozen" and not all(_same_path(each.target, moved.use.node) for each in lines):
+            lines = [replace(each, with_owner=True) for each in lines]
         if further:  # of a module's parameters one is told, and another where lines of its own alone give it
             own = [each for each in lines if isinstance(each.target, ast.Attribute) and each.target.attr == name]
             if not own or len(own) < len(lines) or any((code, each.frame) in together for each in own):
@@ -161,8 +164,7 @@ def _differentiates(region: Region) -> bool:
 
 def _named_in(region: Region) -> set[str]:
     """Attributes that the lines of a capture have, and those that they call."""
-    nodes = (n for s in region.body for n in ast.walk(s))
-    names = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    names = {n.attr for s in region.body for n in ast.walk(s) if isinstance(n, ast.Attribute)}
     called = (use.code for use in region.values.uses if use.code is not region.code)  # type: ignore[union-attr]
     names.update(name for code in called for name in code.co_names)
     return names
@@ -276,13 +278,16 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         return f"{target}{data}.copy_({given}){where}{kept}"
     if code == "scalar-frozen" and not moved.part and _all_take_a_tensor(region, moved):
         # What has it is exchanged, or elsewhere only a number can stand in its place, as at the end of a slice.
-        if not _same_path(line.target, moved.use.node) or is_number_elsewhere(moved.use, region.values.uses):  # type: ignore[union-attr]
+        of_another = line.with_owner or not _same_path(line.target, moved.use.node)
+        if of_another or is_number_elsewhere(moved.use, region.values.uses):  # type: ignore[union-attr]
             return of_owner(moved.use.text, kind)
         path = moved.use.text
         made = f"{path} = torch.full((), float({path}), device={kind!r})"
         here_ = (
             "this line as it is, which writes there" if augmented else f"{target}.fill_({given}), ahead of g.replay()"
         )
+        if not augmented and runs_ahead_too(line.node.lineno, tree_of(line.file), region.code.co_name):  # a number yet
+            here_ = f"`if torch.is_tensor({target}): {target}.fill_({given})`, and else this line as it is"
         return f"before the capture: {made}; here: {here_}"
     is_count = code == "scalar-frozen" and not moved.part and type(moved.then[1]) is int
     if is_count and (told := as_whole(moved.use.text, region, kind)):

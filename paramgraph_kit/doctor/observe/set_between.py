@@ -34,9 +34,11 @@ from paramgraph_kit.doctor.observe.near_numbers import another
 from paramgraph_kit.doctor.observe.other_entries import Entries
 from paramgraph_kit.doctor.observe.picked_tensors import picks_by, picks_words
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
+from paramgraph_kit.doctor.observe.replayed_by import graphs_of, replays_it
 from paramgraph_kit.doctor.observe.short_names import first_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
+from paramgraph_kit.doctor.observe.tensors_beside import with_tensors_beside
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
@@ -205,6 +207,8 @@ class Setting:
             return f"before  {failure.frame.text if failure.frame else ''}\nafter   {written}"
         if failure.code != "scalar-frozen" or not takes_a_tensor(self.use, then):
             return failure.fix
+        if (beside := with_tensors_beside(self.use, then)) is None:
+            return failure.fix
         node: Any = self.node
         kept, value = self.target, ast.unparse(node.value) if hasattr(node, "value") else "..."
         outer = kept if self.is_called is None else self.use.text  # names of a function are its own
@@ -215,7 +219,8 @@ class Setting:
         if isinstance(node, ast.For):
             there = f"becomes `for value in {ast.unparse(node.iter)}:` with `{kept}.fill_(value)` as its first line"
         line = failure.frame.text if failure.frame else ""
-        return f"before  {line}\nafter   {ONCE}, `{made}`; line {self.at.line} {there}; and this line stays as it is"
+        stays = beside or "this line stays as it is"
+        return f"before  {line}\nafter   {ONCE}, `{made}`; line {self.at.line} {there}; and {stays}"
 
 
 def says_what_sets(failure: Failure) -> bool:
@@ -263,10 +268,18 @@ def callers_in(file: str, function: Any) -> set[str]:
     names = {getattr(function, "__name__", "")} - {"", "forward", "__call__", "step", "<lambda>"}
     tree = tree_of(file)
     called = _called_by(tree) if tree is not None else {}
-    found: set[str] = set()
+    found = {
+        name for name, calls in called.items() if "replay" in calls and _replays(tree, name, graphs_of(file, function))
+    }
     while more := {name for name, calls in called.items() if calls & (names | found)} - found - names:
         found |= more
     return found
+
+
+def _replays(tree: ast.Module | None, name: str, graphs: frozenset[str]) -> bool:
+    """Whether a function of that name replays one of these graphs."""
+    bodies = [n for n in every(tree) if isinstance(n, _FUNCTIONS) and n.name == name] if tree and graphs else []
+    return any(isinstance(n, ast.Call) and replays_it(n, graphs) for body in bodies for n in ast.walk(body))
 
 
 @lru_cache(maxsize=64)
@@ -286,7 +299,8 @@ def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple
         calls = [n for n in inside if isinstance(n, ast.Call)]
         if any(last_name(n.func) in CAPTURES for n in calls):
             continue
-        if not any(calls_it(n, search) or last_name(n.func) in callers for n in calls):
+        graphs = graphs_of(scope.file, search.function)
+        if not any(calls_it(n, search) or last_name(n.func) in callers or replays_it(n, graphs) for n in calls):
             continue
         for node in (loop, *inside):
             if isinstance(node, (ast.stmt, ast.Call)):
