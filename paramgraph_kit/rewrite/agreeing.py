@@ -77,6 +77,18 @@ def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -
     return failure
 
 
+def _asked_below(tree: ast.AST, node: ast.stmt, path: str) -> str:
+    """A test further down that sets what only the host has, ``if self.at == 0: self.full = True``: no graph asks."""
+    own = [f for f in ast.walk(tree) if isinstance(f, Function) and node in f.body]
+    for test in (n for f in own for n in f.body if isinstance(n, ast.If) and n.lineno > node.lineno):
+        asks = any(isinstance(n, ast.expr) and ast.unparse(n) == path for n in ast.walk(test.test))
+        sets = (n for n in test.body if isinstance(n, ast.Assign) and isinstance(n.value, ast.Constant))
+        if asks and len([*sets]) == len(test.body) and not test.orelse:
+            asked = f"; line {test.lineno}, `{ast.unparse(test.test)}`, is asked behind each launch"
+            return f"{asked}: take it out of the step"
+    return ""
+
+
 def _reads_it(at: Frame, other: Failure) -> str:
     """What a line further down fills a tensor with, where that reads what this line counts: it is ahead of that."""
     filled, tree, below = _FILLED.search(other.fix), tree_of(at.file), other.frame
@@ -117,7 +129,10 @@ def _into_it(at: Frame, other: Frame | None, words: str) -> str:
             continue
         reads = any(isinstance(n, ast.expr) and ast.unparse(n) == path for n in ast.walk(node.value))
         if isinstance(node, ast.AugAssign):
-            return f"stays as it is once `{path}` is a tensor, as told of line {other.line}: it adds to that in place"
+            kept_so = (
+                f"stays as it is once `{path}` is a tensor, as told of line {other.line}: it adds to that in place"
+            )
+            return kept_so + _asked_below(tree, node, path)
         if reads:
             new = f"{path}.copy_({ast.unparse(node.value)})"
         elif isinstance(node.value, ast.Constant) and type(node.value.value) is int:
@@ -126,7 +141,7 @@ def _into_it(at: Frame, other: Frame | None, words: str) -> str:
             return ""
         return (
             f"`{new}` in the graph, as `{path}` is a tensor there, as told of line {other.line}: a new one is not read"
-        )
+        ) + _asked_below(tree, node, path)
     return ""
 
 

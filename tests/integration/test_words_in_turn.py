@@ -122,3 +122,25 @@ def test_a_method_that_counts_what_it_finds_goes_behind_the_launch(limit: str, t
     # WHEN THEN the count is told, and all of its lines go together
     assert any(f.code == "host-counter" and "ended" in f.frame.text for f in told if f.frame)
     assert all("`self.reset()`, belongs behind the launch: take it out of the step" in f.fix for f in told)
+
+
+RING = """
+class Ring:
+    def __init__(self):
+        self.rows, self.x, self.at, self.full = torch.zeros(4, 3, device=device), torch.ones(3, device=device), 0, False
+    def put(self):
+        self.rows[self.at] = self.x * 2
+        self.at = (self.at + 1) % 4
+        if self.at == 0:
+            self.full = True
+f = Ring().put
+args = ()
+"""
+
+
+def test_a_place_that_becomes_a_tensor_is_asked_for_behind_the_launch(tmp_path: Path) -> None:
+    # GIVEN a ring whose place decides what only the host has
+    told = pgk.diagnose(run(RING, tmp_path)["f"]).failures
+    # WHEN THEN its branch is taken out, as a graph would wait for the place
+    (count,) = (f for f in told if f.code == "host-counter" and f.frame and "% 4" in f.frame.text)
+    assert "`self.at == 0`, is asked behind each launch: take it out of the step" in count.fix
