@@ -1,4 +1,4 @@
-"""What a step's helpers of the host write is told at their lines, and not at those of helpers that it never calls."""
+"""What is told of a line is its own: of the helper that ran, of its own list, and one way of mending what it keeps."""
 
 from __future__ import annotations
 
@@ -88,3 +88,26 @@ def test_each_line_of_a_statement_has_words_of_its_own() -> None:
     # THEN each line is told about its own list
     assert "`ones` is filled on the host" in said["torch.tensor(ones, device=pgk.device()),"], said
     assert "`twos` is filled on the host" in said["torch.tensor(twos, device=pgk.device()),"], said
+
+
+class Baseline:
+    """A mean that runs along, and one that only a log reads."""
+
+    def __init__(self) -> None:
+        self.mean, self.logged = 0.0, 0.0
+
+    def __call__(self, r: torch.Tensor) -> torch.Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * r.mean().item()
+        self.logged = 0.9 * self.logged + 0.1 * r.mean().item()
+        return ((r - self.mean) / (r.std() + 1e-7)).sum()
+
+
+def test_what_is_told_of_a_running_mean_is_one_way_of_mending_it() -> None:
+    # GIVEN a baseline that the device goes on with WHEN diagnosed
+    found = pgk.diagnose(Baseline(), torch.randn(5, device=pgk.device())).failures
+    said = {(each.code, each.frame.text): str(each.fix) for each in found if each.frame}
+    mean = [text for (_, line), text in said.items() if line.startswith(("self.mean", "return"))]
+    # THEN all that is said of it keeps it on the device, and the other one goes behind the launch
+    assert len(mean) == 3, said
+    assert all("`self.mean.copy_(0.9 * self.mean + 0.1 * r.mean()" in each for each in mean), said
+    assert all("launch" in text for (_, line), text in said.items() if line.startswith("self.logged")), said
