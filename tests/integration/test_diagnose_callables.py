@@ -301,6 +301,21 @@ def counts_in_a_class(x: torch.Tensor) -> Any:
     return Counted.apply(x)  # type: ignore[no-untyped-call]
 
 
+@torch.no_grad()
+def counts_on_itself(x: torch.Tensor) -> torch.Tensor:
+    counts_on_itself.calls += 1  # type: ignore[attr-defined]
+    return x * 2
+
+
+@torch.no_grad()
+def reads_itself(x: torch.Tensor) -> torch.Tensor:
+    return x * reads_itself.scale  # type: ignore[attr-defined, no-any-return]
+
+
+vars(counts_on_itself)["calls"] = 0
+vars(reads_itself)["scale"] = 2
+
+
 def asks_for_what_a_count_decides(x: torch.Tensor) -> torch.Tensor:
     MODE["calls"] += 1
     hot = MODE["calls"] > 100
@@ -325,6 +340,8 @@ def exchanges_two_entries(x: torch.Tensor) -> torch.Tensor:
         (counts_in_a_dataclass, [("host-counter", "STATE.step += 1")]),
         (counts_in_slots, [("host-counter", "SLOTTED.n += 1")]),
         (counts_in_a_class, [("host-counter", "Counted.calls += 1")]),
+        (counts_on_itself, [("host-counter", "counts_on_itself.calls += 1  # type: ignore[attr-defined]")]),
+        (reads_itself, []),
         (
             asks_for_what_a_count_decides,
             [("host-counter", 'MODE["calls"] += 1'), ("branch-frozen", "match phase:")],
@@ -339,7 +356,8 @@ def exchanges_two_entries(x: torch.Tensor) -> torch.Tensor:
     ],
 )
 def test_state_is_found_wherever_it_is_kept(function: Any, expected: list[tuple[str, str]]) -> None:
-    # GIVEN state in a dataclass, in slots, in a class, behind names, in a dictionary WHEN diagnosed
+    # GIVEN state in a dataclass, in slots, in a class, on a function that torch wraps, behind names, in a dictionary
+    # WHEN diagnosed
     found = pgk.diagnose(function, torch.randn(3, 4, device=DEVICE))
     # THEN each is told at the line that writes or asks
     assert [(f.code, f.frame.text) for f in found.failures if f.frame] == expected

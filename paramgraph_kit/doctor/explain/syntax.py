@@ -22,9 +22,23 @@ _TREES: dict[str, tuple[list[str], ast.Module | None]] = {}  # the latest of eac
 @cache
 def _tree(file: str, text: str) -> ast.Module | None:
     try:
-        return ast.parse(text, file)
+        return without_kinds(ast.parse(text, file))
     except (SyntaxError, ValueError):
         return None
+
+
+def without_kinds(tree: ast.Module) -> ast.Module:
+    """A file in which names are given values and are not said to be of a kind; a class says so of its fields.
+
+    >>> ast.unparse(without_kinds(ast.parse("def f(x):\\n    y: float = x.item()")))
+    'def f(x):\\n    y = x.item()'
+    """
+    for node in ast.walk(tree):
+        for _, part in ast.iter_fields(node) if not isinstance(node, (ast.expr, ast.ClassDef)) else ():
+            for at, each in enumerate(part) if isinstance(part, list) else ():
+                if isinstance(each, ast.AnnAssign) and each.value is not None:
+                    part[at] = ast.copy_location(ast.Assign([each.target], each.value), each)
+    return tree
 
 
 def tree_of(file: str) -> ast.Module | None:

@@ -73,9 +73,9 @@ def _is_row_of(then: Any, now: Any) -> bool:
 
 
 def _replaces_tensors(change: Change) -> bool:
-    """Whether a dictionary holds other tensors under the same names, and nothing else has changed."""
-    then, now = change.before, change.after
-    if not isinstance(now, dict) or then.keys() != now.keys():
+    """Whether a dictionary, or a list, holds other tensors at the same places, and nothing else has changed."""
+    then, now = change.by_place()
+    if not now or then.keys() != now.keys():
         return False
     return all(value is then[name] or isinstance(value, torch.Tensor) for name, value in now.items())
 

@@ -71,6 +71,7 @@ def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
         writing = [(code, node) for code in codes for node in nodes_of(code) if _writes_entry(node, change.key)]
     likely = [each for each in writing if not _writes_other(each[1], change)] or writing
     likely = [each for each in likely if change.entry is None or _names_entry(each[1], change.entry)] or likely
+    likely = [each for each in likely if change.key is not None and _writes_entry(each[1], change.key)] or likely
     likely = [each for each in likely if explains(each[1], change)] or likely
     if change.kind == "container" and _length(change.after) >= _length(change.before):
         likely = [each for each in likely if not takes_away(each[1])] or likely  # what it has more came elsewhere
@@ -168,11 +169,11 @@ def _writes(node: ast.AST, change: Change) -> bool:
     )
 
 
-def _writes_entry(node: ast.AST, key: str) -> bool:
+def _writes_entry(node: ast.AST, key: Any) -> bool:
     """Whether it is ``x[key] = ...`` or ``x[key] += ...``, whatever ``x`` is."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     entries = [each for each in targets if isinstance(each, ast.Subscript) and isinstance(each.slice, ast.Constant)]
-    return any(each.slice.value == key for each in entries if isinstance(each.slice, ast.Constant))
+    return any(bool(each.slice.value == key) for each in entries if isinstance(each.slice, ast.Constant))
 
 
 def gives_memory(codes: Iterable[CodeType]) -> Iterator[tuple[str, Frame]]:

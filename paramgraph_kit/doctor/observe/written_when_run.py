@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.number_kinds import AMOUNTS
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
+from paramgraph_kit.doctor.restore.classes import global_names
 from paramgraph_kit.doctor.restore.holder import Change, Holder
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
@@ -32,14 +33,18 @@ MOST = 20_000  # lines that are looked at
 def problems(caller: Caller, base: Call, codes: list[CodeType], told: Collection[Failure]) -> list[Failure]:
     """What is told of such a line, where no other problem is."""
     found = [f for f in _given_alike(caller, base, codes) if f.frame not in {each.frame for each in told}]
-    silent = [c for change in base.changes for c in change.entries() if _counts(c) and written_at(c, codes) is None]
+    own = {name for function in caller.state.functions for name in global_names(function.__code__)}
+    moved = [c for change in base.changes for c in change.entries() if _counts(c, own)]
+    silent = [c for c in moved if written_at(c, codes) is None]
     if not silent or base.ended is not None:
         return found
     known = {(f.frame.file, f.frame.line) for f in told if f.frame}
     held = caller.state.read()
     try:
         with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
-            found += [f for f in _of(caller, base, silent) if f.frame and (f.frame.file, f.frame.line) not in known]
+            found += [
+                f for f in _of(caller, base, silent, own) if f.frame and (f.frame.file, f.frame.line) not in known
+            ]
     finally:
         caller.state.set_to(held)
     return list({f.frame: f for f in found}.values())
@@ -59,7 +64,7 @@ def _given_alike(caller: Caller, base: Call, codes: list[CodeType]) -> Iterator[
                 yield BY_ID["scalar-frozen"].failure(text, frame_at(code, call.lineno))
 
 
-def _of(caller: Caller, base: Call, silent: Collection[Change]) -> Iterator[Failure]:
+def _of(caller: Caller, base: Call, silent: Collection[Change], own: Collection[str]) -> Iterator[Failure]:
     caller.state.set_to(base.before)
     names = {change.name for change in silent}
     holders = [h for h in caller.state.holders if not h.of_torch and (h.kind in _OBJECTS or h.name in names)]
@@ -77,7 +82,7 @@ def _of(caller: Caller, base: Call, silent: Collection[Change]) -> Iterator[Fail
             parts = [Change(holder.kind, holder.name, then, now, entry=holder.entry)]
         for change in parts:
             failure = (
-                effect(change, frame_at(code, line)) if _counts(change) and change.before != change.after else None
+                effect(change, frame_at(code, line)) if _counts(change, own) and change.before != change.after else None
             )
             if failure is not None:
                 yield failure
@@ -86,9 +91,14 @@ def _of(caller: Caller, base: Call, silent: Collection[Change]) -> Iterator[Fail
 _OBJECTS = ("attributes", "slots", "class")
 
 
-def _counts(change: Change) -> bool:
-    """Whether a number has moved, or something has more or fewer than before; a library's own names are its own."""
-    if change.kind == "iterator" or (change.name.startswith("_") and "__" not in change.name):
+def _counts(change: Change, own: Collection[str]) -> bool:
+    """Whether a number has moved, or something has more or fewer than before; a library's own names are its own.
+
+    What begins with ``_`` is the user's where a function of theirs says it: ``return self._log`` of a property.
+    """
+    if change.kind == "iterator" or (
+        change.name.startswith("_") and "__" not in change.name and change.name not in own
+    ):
         return False
     if type(change.after) in AMOUNTS and type(change.before) in AMOUNTS:
         return True
@@ -130,5 +140,10 @@ class _Lines:
                     now = holder.read()
                     self.found.append((holder, self.held[number], now, *self.at))  # type: ignore[misc]
                     self.held[number] = now
-        self.at = frame.f_code, frame.f_lineno
+        at: FrameType | None = frame
+        if event == "return":  # what its line's rest does is the caller's: `self.log.append(y)` of a property
+            at = frame.f_back
+            while at is not None and is_library(at.f_code.co_filename):
+                at = at.f_back
+        self.at = (at.f_code, at.f_lineno) if at is not None else self.at
         return self.look

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import is_library, is_library_code
 
 _IMMUTABLE, _HEAP = 1 << 8, 1 << 9  # of a type's flags: C's own are immutable, a class statement's are on the heap
 
@@ -29,6 +32,28 @@ def functions_of(kind: type) -> list[types.FunctionType]:
         parts = (member.fget, member.fset) if isinstance(member, property) else (getattr(member, "__func__", member),)
         found += [part for part in parts if isinstance(part, types.FunctionType)]
     return found
+
+
+def defaults_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """The values of parameters that are not given, by their names."""
+    code, given = function.__code__, function.__defaults__ or ()
+    yield from zip(code.co_varnames[code.co_argcount - len(given) : code.co_argcount], given, strict=False)
+    yield from (function.__kwdefaults__ or {}).items()
+
+
+def named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Arguments with the names that the function gives them."""
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs).arguments
+    except Exception:  # it has none, or answers as it likes
+        return [("", value) for value in args] + list(kwargs.items())
+    return list(bound.items())
+
+
+def wraps_users(wrapped: Any) -> bool:
+    """Whether a function within a library's wrapper is the user's own."""
+    function = inspect.unwrap(wrapped) if isinstance(wrapped, types.FunctionType) else None
+    return isinstance(function, types.FunctionType) and not is_library_code(function.__code__, function.__globals__)
 
 
 @cache

@@ -158,13 +158,14 @@ class Change:
         return self.kind, self.owner, self.name, self.key
 
     def entries(self, kinds: tuple[type, ...] = NUMBERS) -> list[Change]:
-        """The same for each entry, where a dictionary has other values of these kinds under the same names.
+        """The same for each entry, where a dictionary, or a list, has other values of these kinds at the same places.
 
         Where it has other tensors beside them, these are one more change.
         """
-        if self.kind != "container" or not isinstance(self.after, dict) or self.before.keys() != self.after.keys():
+        was, has = self.by_place()
+        if self.kind != "container" or not has or was.keys() != has.keys():
             return [self]
-        pairs = [(key, then, self.after[key]) for key, then in self.before.items() if not same(then, self.after[key])]
+        pairs = [(key, then, has[key]) for key, then in was.items() if not same(then, has[key])]
         numbers = [(key, then, now) for key, then, now in pairs if _are(kinds, then, now)]
         alone = [Change(self.kind, self.name, then, now, self.owner, key) for key, then, now in numbers]
         rest = [(key, then, now) for key, then, now in pairs if not _are(kinds, then, now)]
@@ -172,6 +173,16 @@ class Change:
             return [self]
         before, after = {key: then for key, then, _ in rest}, {key: now for key, _, now in rest}
         return [*alone, *([Change(self.kind, self.name, before, after, self.owner)] if rest else [])]
+
+    def by_place(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """What it held and holds by key, or index; nothing of a list whose entries move along: ``pop``, ``append``."""
+        was, has = self.before, self.after
+        if isinstance(was, dict) and isinstance(has, dict):
+            return was, has
+        if not (type(was) is type(has) is list) or len(was) != len(has):
+            return {}, {}
+        along = len(was) > 1 and (same(was[1:], has[:-1]) or same(was[:-1], has[1:]))
+        return ({}, {}) if along else (dict(enumerate(was)), dict(enumerate(has)))
 
 
 def _are(kinds: tuple[type, ...], *values: Any) -> bool:

@@ -6,14 +6,13 @@ import argparse
 import contextvars
 import copy
 import functools
-import inspect
 import io
 import queue
 import threading
 import types
 import weakref
 from collections import ChainMap, UserDict, UserList, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +20,16 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from paramgraph_kit.doctor.number_kinds import AMOUNTS, NUMBERS
-from paramgraph_kit.doctor.restore.classes import functions_of, global_names, is_of_library, of_library, options
+from paramgraph_kit.doctor.restore.classes import (
+    defaults_of,
+    functions_of,
+    global_names,
+    is_of_library,
+    named,
+    of_library,
+    options,
+    wraps_users,
+)
 from paramgraph_kit.doctor.restore.empties import Sorted
 from paramgraph_kit.doctor.restore.holder import PLAIN, Change, Holder, end_of, is_array, same, slots_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -58,7 +66,7 @@ class HostState:
         self._sorted: Sorted | None = None
         self._kinds: dict[int, tuple[type, bool, bool]] = {}  # by id, and the type, whose id stays its own so
         self._visit(function, "", 0)
-        for name, value in _named(function, args, kwargs):
+        for name, value in named(function, args, kwargs):
             self._visit(value, name, 0)
         self.kept = [holder.read() for holder in self.holders]
         self.first_counts = self.library_counts()
@@ -342,19 +350,22 @@ class HostState:
             self._function(wrapped, depth)
         elif isinstance(wrapped, types.MethodType):  # a compiled one
             self._visit(wrapped, "", depth)
-        if is_library_code(function.__code__, function.__globals__):
-            if hasattr(function, "_wrapped_by_lr_sched"):  # a schedule's, in the place of an optimizer's ``step``
-                self._visit(inspect.getclosurevars(function).nonlocals.get("opt_ref"), "self", depth)
+        library = is_library_code(function.__code__, function.__globals__)
+        if library and hasattr(function, "_wrapped_by_lr_sched"):  # a schedule's, in the place of an optimizer's step
+            self._visit(inspect.getclosurevars(function).nonlocals.get("opt_ref"), "self", depth)
+        if library and not wraps_users(wrapped):
             return
-        self.functions.append(function)
         self.holders.append(Holder("attributes", function.__name__, function.__dict__))
         for key, value in list(function.__dict__.items()):
             if key != "__wrapped__":
                 self._visit(value, key, depth + 1)
+        if library:  # what `torch.no_grad()` makes of the user's has its name, and `step.n` is there
+            return
+        self.functions.append(function)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.holders.append(Holder("cell", name, cell))
             self._visit(self.holders[-1].read(), name, depth + 1)
-        for name, value in _defaults(function):  # a list there lives on from call to call
+        for name, value in defaults_of(function):  # a list there lives on from call to call
             self._visit(value, name, depth + 1)
         names = global_names(function.__code__)
         for name in sorted(names):
@@ -466,22 +477,6 @@ def _tensors_of(value: Any) -> list[torch.Tensor]:
 
 def _holds(value: Any) -> bool:
     return isinstance(value, (list, tuple, set, deque))
-
-
-def _defaults(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """The values of parameters that are not given, by their names."""
-    code, given = function.__code__, function.__defaults__ or ()
-    yield from zip(code.co_varnames[code.co_argcount - len(given) : code.co_argcount], given, strict=False)
-    yield from (function.__kwdefaults__ or {}).items()
-
-
-def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Arguments with the names that the function gives them."""
-    try:
-        bound = inspect.signature(function).bind(*args, **kwargs).arguments
-    except Exception:  # it has none, or answers as it likes
-        return [("", value) for value in args] + list(kwargs.items())
-    return list(bound.items())
 
 
 def _holds_the_same(then: Any, now: Any, had: dict[int, Any]) -> bool:
