@@ -78,6 +78,59 @@ def f(x):
     return net(x)
 args = (torch.ones(2, 3, device=device),)
 """
+ADAPTERS = """
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.adapters = nn.ModuleDict({name: nn.Linear(3, 3) for name in ("fr", "de")})
+        self.active = "fr"
+    def forward(self, x):
+        return x + self.adapters[self.active](x)
+net, names = Layer().to(device), ["de", "fr"]
+def f(x):
+    names.append(names.pop(0))
+    net.active = names[0]
+    return net(x)
+args = (torch.ones(2, 3, device=device),)
+"""
+MEMORY = """
+class Core:
+    def __init__(self):
+        self.n, self.most = 0, 3
+        self.mem = torch.ones(2, 2, device=device)
+    def f(self, x):
+        self.n += 1
+        y = self.mem.sum(1) + x[:, 0]
+        if self.n % 3 == 0:
+            self.mem = torch.cat([self.mem, x], -1)[..., -self.most * x.shape[1] :]
+        return y
+f, args = Core().f, (torch.ones(2, 2, device=device),)
+"""
+HIDDEN = """
+class Stream:
+    def __init__(self):
+        self.cell = nn.LSTMCell(2, 2).to(device)
+        self.hidden = (torch.zeros(1, 2, device=device), torch.zeros(1, 2, device=device))
+    @torch.no_grad()
+    def f(self, x):
+        h, c = self.cell(x, self.hidden)
+        self.hidden = (h, c)
+        return h * 2
+f, args = Stream().f, (torch.ones(1, 2, device=device),)
+"""
+SCHEDULE = """
+class Sampler:
+    def __init__(self):
+        self.i = 0
+    def f(self, x):
+        t = self.i / 12
+        if 0.2 < t < 0.8:
+            w = 1 + math.sin(math.pi * t)
+            x = w * x
+        self.i = (self.i + 1) % 12
+        return x
+f, args = Sampler().f, (torch.ones(2, 2, device=device),)
+"""
 
 
 def told(text: str, folder: Path) -> Any:
@@ -118,3 +171,36 @@ def test_a_module_that_is_picked_by_what_is_read_is_run_with_all(tmp_path: Path)
     assert not any("reshape(1)][0]" in f.fix for f in found.failures), [f.fix for f in found.failures]
     # AND, where a loop goes on with it, its line does not go behind the launch alone
     assert any("picks what runs, `expert`" in f.fix for f in told(HIT, tmp_path).failures)
+
+
+def test_a_module_that_a_name_picks_has_a_graph_for_each(tmp_path: Path) -> None:
+    # GIVEN an adapter that each request names WHEN it is diagnosed
+    found = told(ADAPTERS, tmp_path)
+    # THEN there is a graph for each name, once the line that sets it is done
+    fix = next(f.fix for f in found.failures if f.code == "stale-input")
+    assert "`graphs[self.active]`" in fix, fix
+    assert "which sets it, done before that" in fix, fix
+
+
+def test_a_window_in_a_branch_is_told_as_one_that_fills(tmp_path: Path) -> None:
+    # GIVEN a memory that grows in each third step, and is cut to so many times a width WHEN it is diagnosed
+    found = told(MEMORY, tmp_path)
+    # THEN its branch has a graph for each way once it is full, and no room that it would run out of
+    words = [f.fix for f in found.failures]
+    assert any("is a window" in each and "`graphs[bool(self.n % 3 == 0)]`" in each for each in words), words
+    assert not any("self.filled" in each for each in words), words
+
+
+def test_a_tuple_of_states_is_written_one_by_one(tmp_path: Path) -> None:
+    # GIVEN a tuple of tensors that each step exchanges WHEN it is diagnosed
+    fix = next(f.fix for f in told(HIDDEN, tmp_path).failures if f.code == "stale-input")
+    # THEN each of them is written, as a tuple has no copy_
+    assert "`for old, new in zip(self.hidden, (h, c)): old.copy_(new)`" in fix, fix
+
+
+def test_a_number_of_the_hosts_keeps_its_function_in_a_branch(tmp_path: Path) -> None:
+    # GIVEN a weight that the host computes in a branch of its own WHEN it is diagnosed
+    found = told(SCHEDULE, tmp_path)
+    # THEN it is no torch.sin, which takes no number
+    assert found.failures
+    assert not any("torch.sin(math.pi * t)" in f.fix for f in found.failures), [f.fix for f in found.failures]

@@ -31,6 +31,7 @@ from paramgraph_kit.rewrite.advised.host.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.host.marked_places import MARKED
 from paramgraph_kit.rewrite.advised.host.on_cpu import is_of_the_host, kept_on_cpu, target_of, there_is
 from paramgraph_kit.rewrite.advised.host.picked import picked_before
+from paramgraph_kit.rewrite.advised.host.picked_modules import picked_module
 from paramgraph_kit.rewrite.advised.host.put_behind import behind
 from paramgraph_kit.rewrite.advised.host.read_on_both_sides import read_on_both_sides
 from paramgraph_kit.rewrite.advised.host.staged import staged
@@ -429,6 +430,7 @@ _ADVICE: tuple[Advice, ...] = (
     *MARKED,
     drawn_for_each_round,
     moved_by_what_is_read,
+    picked_module,
     picked_before,
     given_its_bounds,
     run_by_asyncio,

@@ -25,7 +25,7 @@ def cache(place: Place) -> str:
         cut = _moved_on(place, function, held) or _window(place, function, held, new, dim)
         cut = cut or _cut_later(place, function, held)
         if asked and (told := cut or _left_over(place, function, held)):
-            return told
+            return _of_windows(place, function, joined) if place.failure.code == "branch-frozen" and cut else told
         if held in texts or held.partition("[")[0] in paths:
             return _static(place, held, new, dim, several=len(joined) > 1)
     appended = place.statement.value if isinstance(place.statement, ast.Expr) else None
@@ -49,6 +49,17 @@ def cache(place: Place) -> str:
             to = next(place.text(target) for target, value in assigned(place.statement) if value is call)
             return _static(place, one, new, _dim(place, call), to, several=True)
     return ""
+
+
+def _of_windows(place: Place, function: Function, joined: Sequence[tuple[str, str, str]]) -> str:
+    """A branch in which windows move: a graph for each way, once these are full."""
+    told = [text for each in joined if (text := _window(place, function, *each) or _moved_on(place, function, each[0]))]
+    lines = "; and ".join(text.partition("; call the step")[0] for text in told).replace("here `new", "there `new")
+    test = f"bool({place.text(place.statement.test)})" if isinstance(place.statement, ast.If) else "..."
+    return (
+        f"{lines}; call the step without a graph until all are full, and keep then a graph for each way of this branch "
+        f"(`graphs[{test}]`), with what the host asks here before the launch, captured when it first goes that way"
+    )
 
 
 def _moved_on(place: Place, function: Function, held: str) -> str:
@@ -176,8 +187,10 @@ def _last_of_list(place: Place, path: str, given: ast.expr, call: ast.Call, evic
 
 
 def _is_last(node: ast.AST) -> bool:
-    """``-n:``."""
+    """``-n:`` and ``-n * width:``."""
     low = node.lower if isinstance(node, ast.Slice) and node.upper is None else None
+    while isinstance(low, ast.BinOp) and isinstance(low.op, (ast.Mult, ast.FloorDiv)):
+        low = low.left
     return isinstance(low, ast.UnaryOp) and isinstance(low.op, ast.USub)
 
 

@@ -120,6 +120,12 @@ def _lines(place: Place, node: ast.Assign, target: ast.expr, value: ast.expr) ->
     path, why = place.text(target), _WHY
     if isinstance(target, ast.Subscript) and (moved := _moved_on(place, node, path_of(target.value))):
         return moved
+    if not isinstance(value, ast.IfExp) and _holds_several(place, target, value):
+        new = place.text(value)
+        return (
+            f"`for old, new in zip({path}, {new}): old.copy_(new)` for line {node.lineno}, `{place.text(node)}`, in "
+            f"two lines: {why}"
+        )
     if not isinstance(value, ast.IfExp):
         return f"`{path}.copy_({place.text(value)})` for line {node.lineno}, `{place.text(node)}`: {why}"
     test = value.test.left if isinstance(value.test, ast.Compare) and len(value.test.ops) == 1 else None
@@ -135,6 +141,13 @@ def _lines(place: Place, node: ast.Assign, target: ast.expr, value: ast.expr) ->
         f"`if {asked} is None: {path} = {begun}.clone()` and `else: {path}.copy_({place.text(later)})` for line "
         f"{node.lineno}, with a call ahead of the capture that begins each: {why}"
     )
+
+
+def _holds_several(place: Place, target: ast.expr, value: ast.expr) -> bool:
+    """Whether a name holds a tuple, or a list, of tensors: ``self.hidden = (h, c)``."""
+    held = place.attributes.get(target.attr) if isinstance(target, ast.Attribute) else None
+    several = isinstance(held, (tuple, list)) and all(isinstance(each, torch.Tensor) for each in held)
+    return several or isinstance(value, (ast.Tuple, ast.List))
 
 
 def set_by_others(place: Place) -> str:

@@ -347,7 +347,8 @@ def changed_where(
     to = place.text(part.targets[0]) if isinstance(part, ast.Assign) and len(part.targets) == 1 else ""
     if not isinstance(value, ast.expr) or not may_run(place, value, node, to):
         return []
-    taken = _of_torch(place, kept_finite(place, value, node.test, test, taken=True), node.test)
+    by_host = re.fullmatch(r"\w+_in(?:_\d+)?", test) is not None  # what it asks stays a number
+    taken = _of_torch(place, kept_finite(place, value, node.test, test, taken=True), None if by_host else node.test)
     if isinstance(part, ast.Assign) and len(part.targets) == 1:
         target = part.targets[0]
         name = place.text(target)
