@@ -120,6 +120,9 @@ def multiplied(place: Place) -> str:
     return ""
 
 
+_GROWING = ("cat", "concat", "append", "extend", "appendleft", "insert", "pop", "popleft", "remove", "setdefault")
+
+
 def called_or_not(place: Place) -> str:
     """``if ess < n / 2: self.resample(u)``, whose method gives tensors of the object other values."""
     node = place.statement
@@ -134,6 +137,8 @@ def called_or_not(place: Place) -> str:
         is_training(n) or isinstance(n, (ast.Return, ast.If, ast.For, ast.While)) for n in every
     ):
         return ""
+    if any(isinstance(n, ast.Call) and called(n) in _GROWING for n in every):
+        return ""  # called always it would grow always
     given = [path_of(each) for n in every if isinstance(n, ast.Assign) for each in n.targets]
     given = [path for path in dict.fromkeys(given) if path.startswith("self.")]
     counts = [path_of(n.target) for n in every if isinstance(n, ast.AugAssign) and path_of(n.target)]
