@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from tests.integration.rewritten import run
+from tests.integration.rewritten import rewritten, run
 
 pytestmark = pytest.mark.usefixtures("recovered")
 
@@ -101,3 +101,25 @@ def test_a_list_that_two_lines_move_on_is_told_as_one_copy_of_each(tmp_path: Pat
     # THEN the words copy all of them, and do not leave one tensor in two places
     (fix,) = [fix for code, fix in told if code == "stale-input"]
     assert "zip(self.f, [each.clone() for each in [self.y * (1 - self.y), *self.f[:-1]]], strict=True)" in fix, fix
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("first", "second"), [("past[1:] = past[:-1]", "past[0] = x * 2"), ("past[:-1] = past[1:]", "past[-1] = x * 2")]
+)
+def test_a_list_that_two_lines_move_on_keeps_its_tensors(first: str, second: str, tmp_path: Path) -> None:
+    # GIVEN the last inputs in a list, which two lines move on
+    text = f"""
+past = [torch.zeros(3, device=device) for _ in range(3)]
+def f(x):
+    {first}
+    {second}
+    return past[0] + 2 * past[1] + 3 * past[2]
+args = (torch.randn(3, device=device),)
+"""
+    # WHEN it is rewritten
+    fix = rewritten(text, tmp_path)
+    # THEN its tensors stay, and their numbers move
+    assert fix.complete, fix
+    assert "for held, new in zip(past" in fix.diff
+    assert f"-    {second}" in fix.diff

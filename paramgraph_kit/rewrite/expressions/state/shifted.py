@@ -90,14 +90,17 @@ def _is_in_list(place: Place, node: ast.AST) -> bool:
 
 def _changes(place: Place, function: Function, path: str) -> Iterator[tuple[list[ast.stmt], str]]:
     """The statements that move a list on, and the list that comes of them."""
-    ends = list[tuple[str, ast.Expr, ast.Call]]()
+    ends, done = list[tuple[str, ast.Expr, ast.Call]](), list[ast.AST]()
     for node in (n for part in function.body for n in within(part)):
-        if isinstance(node, ast.Assign) and [path_of(t) for t in node.targets] == [path]:
+        if (both := moved_in_two(place, node, path)) is not None:
+            done += both[0]
+            yield both
+        elif node in done:
+            continue
+        elif isinstance(node, ast.Assign) and [path_of(t) for t in node.targets] == [path]:
             yield [node], place.text(node.value)
         elif isinstance(node, ast.Assign) and (whole := _in_places(place, node, path)):
             yield [node], whole
-        elif (both := moved_in_two(place, node, path)) is not None:
-            yield both
         call = node.value if isinstance(node, ast.Expr) else None
         method = call.func if isinstance(call, ast.Call) else None
         if isinstance(node, ast.Expr) and isinstance(call, ast.Call) and isinstance(method, ast.Attribute):
@@ -138,7 +141,9 @@ def moved_in_two(place: Place, node: ast.AST, path: str) -> tuple[list[ast.stmt]
     last = block[block.index(node) + 1] if isinstance(node, ast.Assign) and node in block[:-1] else None
     if not isinstance(node, ast.Assign) or not isinstance(last, ast.Assign):
         return None
-    if len(node.targets) != 1 or len(last.targets) != 1 or path in map(path_of, ast.walk(last.value)):
+    if len(node.targets) != 1 or len(last.targets) != 1:
+        return None
+    if any(isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) == path for n in ast.walk(last.value)):
         return None
     value = node.value.args[0] if isinstance(node.value, ast.Call) and called(node.value) == "list" else node.value
     at, of, end = _place_in(node.targets[0], path), _place_in(value, path), _place_in(last.targets[0], path)
