@@ -46,6 +46,19 @@ f, args = points.step, (torch.linspace(0, 1, 5, device=device),)
 """,
         "given_in = torch.zeros((), device=device)",
     ),
+    "a rest that a call is given": (
+        """
+class Turns:
+    def __init__(self):
+        self.k = 0
+    def step(self, x):
+        self.k += 1
+        return x.clone().mul_(self.k % 3)
+turns = Turns()
+f, args = turns.step, (torch.arange(4, device=device).float(),)
+""",
+        "mul_(k_in % 3)",
+    ),
     "a power that grows beyond int64": (
         """
 class Hash:

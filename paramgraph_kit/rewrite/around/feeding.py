@@ -83,7 +83,9 @@ def candidates(
     """
     found: list[ast.expr] = []
 
-    def look(node: ast.AST, whole: bool = False) -> None:  # of arithmetic its names are enough, but as an index
+    def look(
+        node: ast.AST, whole: bool = False, given: bool = False
+    ) -> None:  # of most arithmetic its names are enough
         if isinstance(node, ast.Slice):  # its ends are sizes, but where both move together
             ends = [each for each in (node.lower, node.upper) if each is not None]
             if len(ends) == 2 and all(_names_something(each) and is_host(each) for each in ends):
@@ -93,7 +95,9 @@ def candidates(
             below = [n for n in ast.walk(node) if isinstance(n, ast.expr) and n is not node]
             whole = whole or isinstance(node, (ast.Name, ast.Attribute)) or any(isinstance(n, ast.Call) for n in below)
             copied = is_copy(node, is_host, copying)
-            plain = is_host(node) and (whole or isinstance(node, ast.Call) or is_picked(node) or is_cut(node))
+            plain = is_host(node) and (
+                whole or isinstance(node, ast.Call) or is_picked(node) or is_cut(node, given=given)
+            )
             if copied or (plain and not any(is_copy(n, is_host, copying) for n in below)):
                 found.append(node)
                 return
@@ -103,7 +107,7 @@ def candidates(
             elif name != "func":
                 for part in child if isinstance(child, list) else [child]:
                     if isinstance(part, (ast.expr, ast.keyword)):
-                        look(part, name == "slice")
+                        look(part, name == "slice", isinstance(node, (ast.Call, ast.keyword)))
 
     for statement in statements:
         if isinstance(statement, ast.If):

@@ -39,8 +39,13 @@ def read_there(node: ast.AST, forms: Mapping[str, Form], attributes: Mapping[str
     return [each for each in known if isinstance(each, (torch.Tensor, Form))]
 
 
-def is_cut(node: ast.expr) -> bool:
-    """``self.power % 65521`` and ``2 ** k``: arithmetic that Python does with as many digits as it takes."""
+def is_cut(node: ast.expr, *, given: bool) -> bool:
+    """``self.power % 65521`` and ``2 ** k``: arithmetic that Python does with as many digits as it takes.
+
+    ``given``: a call has it as an argument, where a whole number may be a size; its names stand for it there.
+    """
+    if given and not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
+        return False
     return isinstance(node, ast.BinOp) and any(
         isinstance(each, ast.BinOp) and isinstance(each.op, _DIVIDES) for each in ast.walk(node)
     )
