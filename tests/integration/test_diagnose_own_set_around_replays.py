@@ -118,3 +118,68 @@ def test_a_number_of_settings_that_are_exchanged_has_a_tensor_of_its_own(tmp_pat
     # WHEN THEN no tensor is kept where the next settings have a number
     assert len(told) == 2
     assert all("ahead of g.replay() `s.params_temperature_in.fill_(s.params.temperature)`" in f.fix for f in told)
+
+
+ROLLOUT = """
+class Policy:
+    def __init__(self):
+        self.net, self.graphs = nn.Linear(4, 2).to(device), {}
+    @torch.no_grad()
+    def act(self, obs):
+        if len(obs) not in self.graphs:
+            x = obs.clone()
+            self.net(x)
+            cuda.synchronize()
+            g = cuda.CUDAGraph()
+            with cuda.graph(g):
+                y = self.net(x)
+            self.graphs[len(obs)] = g, x, y
+        g, x, y = self.graphs[len(obs)]
+        x.copy_(obs)
+        g.replay()
+        return y
+def f():
+    p, rollout = Policy(), []
+    for i in range(6):
+        obs = torch.full((2 + i % 2, 4), float(i), device=device)
+        rollout.append(dict(obs=obs, probs=p.act(obs)))
+    return torch.cat([r["probs"] for r in rollout])
+args = ()
+"""
+QUEUE = """
+def f():
+    bank = nn.Module()
+    bank.rows, x = torch.zeros(6, 4, device=device), torch.ones(2, 4, device=device)
+    def step():
+        loss = bank.rows.sum() + x.sum()
+        bank.rows = torch.cat([bank.rows[2:], x])
+        return loss
+    step()
+    cuda.synchronize()
+    g = cuda.CUDAGraph()
+    with cuda.graph(g):
+        y = step()
+    out = []
+    for i in range(4):
+        x.fill_(i)
+        g.replay()
+        out.append(y.item())
+    return out
+args = ()
+"""
+
+
+@pytest.mark.sweep
+def test_what_several_graphs_give_is_copied_where_a_row_is_kept(tmp_path: Path) -> None:
+    # GIVEN a row of an input, which is another one each time, and of what one of two graphs gives
+    (failure,) = pgk.diagnose(run(ROLLOUT, tmp_path)["f"]).failures
+    # WHEN THEN
+    assert "probs=p.act(obs).clone()" in failure.fix
+
+
+@pytest.mark.sweep
+def test_a_window_that_leaves_out_its_oldest_is_written_in_place(tmp_path: Path) -> None:
+    # GIVEN a queue that a step gives new rows, in place of as many old ones
+    told = pgk.diagnose(run(QUEUE, tmp_path)["f"]).failures
+    # WHEN THEN no line has to be made anew around it
+    assert any("bank.rows.copy_(new) if bank.rows.shape == new.shape else new" in f.fix for f in told), told

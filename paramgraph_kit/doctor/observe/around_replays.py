@@ -55,7 +55,7 @@ from paramgraph_kit.doctor.observe.read_later import is_read_later
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
-from paramgraph_kit.doctor.observe.zeroed_between import ADDED
+from paramgraph_kit.doctor.observe.zeroed_between import ADDED, without_added
 from paramgraph_kit.trace.model import Failure, Frame
 
 _VIEWS = ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "t", "transpose", "permute", "expand")
@@ -105,7 +105,8 @@ def without_freed(problems: list[Failure]) -> list[Failure]:
     def is_told(at: Frame | None) -> bool:  # nobody may know the function of a line of before
         return at is not None and (at.file, at.line) in told
 
-    return [f for f in problems if not (f.code == "freed-input" and (is_told(f.frame) or renamed(f)))]
+    left = [f for f in problems if not (f.code == "freed-input" and (is_told(f.frame) or renamed(f)))]
+    return without_added(left)
 
 
 def _body_around(region: Region) -> ast.AST | None:

@@ -86,7 +86,6 @@ from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.unread_rounds import given_one_of_each
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, nulled_for_readers, summed_up, zeroed_ahead
-from paramgraph_kit.doctor.observe.zeroed_between import without_added
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.driver.select import twin
@@ -270,9 +269,7 @@ class _Examiner(Caller):
         fails = last.ended is not None and BY_ID[last.ended.code].category != FUNCTION
         found.notes += [*self.once, *([NOT_REPLAYED] if fails else [])]
         told = as_replayed(told, (region.code.co_filename for region in found.regions))
-        found.problems = without_added(
-            around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
-        )
+        found.problems = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
         return found
 
     def random_ways(self, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:

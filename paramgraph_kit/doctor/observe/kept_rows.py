@@ -126,8 +126,8 @@ def result_in_row(frame: FrameType, name: str, value: Any, owns: Callable[[torch
 
 def _part(part: ast.expr, known: list[Any]) -> str:
     text, tensors = ast.unparse(part), [is_a(each, torch.Tensor) for each in known]
-    if isinstance(part, ast.Call) and len(known) > 1 and all(tensors) and len({t.data_ptr() for t in known}) == 1:
-        return f"{text}.clone()"  # each call has given the same memory
+    if isinstance(part, ast.Call) and all(tensors) and len({t.data_ptr() for t in known}) < len(known):
+        return f"{text}.clone()"  # calls have given the same memory, of one graph or of some in turn
     if not isinstance(part, _PATHS) or (known and not any(tensors)):
         return text  # a call makes another one, and a number has no clone()
     return f"{text}.clone()" if all(tensors) else f"{text}.clone() if torch.is_tensor({text}) else {text}"

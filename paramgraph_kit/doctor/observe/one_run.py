@@ -28,7 +28,6 @@ from paramgraph_kit.doctor.observe.places import Places, order_of
 from paramgraph_kit.doctor.observe.threads import threads_watched
 from paramgraph_kit.doctor.observe.unread_rounds import given_one_of_each
 from paramgraph_kit.doctor.observe.zeroed_ahead import summed_up
-from paramgraph_kit.doctor.observe.zeroed_between import without_added
 from paramgraph_kit.doctor.restore.keeper import Keeper
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure
@@ -82,6 +81,6 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int, list[st
         told += given_one_of_each(region)
     told += [*graphs.around(), *passed_on(graphs.passed, graphs.device, told)]
     told = as_replayed(told, (region.code.co_filename for region in regions))
-    found = without_added(around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values())))
+    found = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
     found.sort(key=lambda f: order_of(f.frame))
     return found, len(regions), doubts_of(doubted)

@@ -156,6 +156,9 @@ def _in_place(node: ast.stmt, path: str) -> str:
     if isinstance(node.value, (ast.ListComp, ast.List, ast.Tuple)):
         return f"for old, new in zip({path}, {value}): old.copy_(new)"
     if isinstance(node.value, ast.Call) and last_name(node.value.func) in GROW:
+        if any(isinstance(n, ast.Subscript) and ast.unparse(n.value) == path for n in ast.walk(node.value)):
+            kept = f"{path}.copy_(new) if {path}.shape == new.shape else new"  # a window, which leaves out the oldest
+            return f"new = {value}; {path} = {kept}; and it has its last size ahead of the capture"
         return f"{path} as large as it gets, made ahead of the capture: {ROWS}"
     each = "; where that is a tuple, each of its parts so" if isinstance(node.value, ast.Call) else ""
     return f"{parts[0]}.copy_({value}){each}"

@@ -48,7 +48,6 @@ from paramgraph_kit.rewrite.advised.sizes.past_largest import past_its_largest
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
 from paramgraph_kit.rewrite.advised.sizes.spare_segment import spare_segment
-from paramgraph_kit.rewrite.advised.state.called_last import called_last
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself, moved_by_what_is_read
 from paramgraph_kit.rewrite.advised.state.copied_modules import FIRST
 from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
@@ -419,7 +418,6 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 
 _ADVICE: tuple[Advice, ...] = (
-    called_last,
     *FIRST,
     rate_of_dropout,
     found_once,

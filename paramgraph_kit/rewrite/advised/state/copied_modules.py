@@ -6,6 +6,7 @@ import ast
 
 import torch
 
+from paramgraph_kit.rewrite.advised.state.called_last import called_last
 from paramgraph_kit.rewrite.advised.state.rebuilt import rebuilt_record
 from paramgraph_kit.rewrite.source.edits import names_in, path_of
 from paramgraph_kit.rewrite.source.loaded_copies import loaded
@@ -52,4 +53,4 @@ def _joined(lines: list[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-FIRST = (copied_module, rebuilt_record)
+FIRST = (called_last, copied_module, rebuilt_record)
