@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
-from paramgraph_kit.doctor.observe.lines_behind import methods_of
+from paramgraph_kit.doctor.observe.held import methods_of
 from paramgraph_kit.doctor.observe.own_regions import Region
 
 

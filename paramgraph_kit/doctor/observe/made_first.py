@@ -31,14 +31,14 @@ def is_made_first(functions: Sequence[ast.FunctionDef], target: ast.expr | None,
     return f"`if hasattr({ast.unparse(target.value)}, {target.attr!r}):" if alone else ""
 
 
-def runs_ahead_too(line: int, tree: ast.Module | None, captures: str) -> bool:
+def runs_ahead_too(line: int, tree: ast.AST | None, captures: str) -> bool:
     """Whether a line's function is also called ahead of what captures: ``s.set_adapter("a"); s.capture()``."""
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)] if tree is not None else []
     around = sorted((f for f in functions if spans(f, line)), key=lambda f: f.lineno)
-    if tree is None or not around or around[-1].name == captures or launches(around):
+    if not isinstance(tree, ast.Module) or not around or around[-1].name == captures or launches(around):
         return False
-    for body in (tree, *functions):
-        calls = [n for s in body.body for n in here(s, FUNCTIONS) if isinstance(n, ast.Call)]
+    for body in (tree.body, *(f.body for f in functions)):
+        calls = [n for s in body for n in here(s, FUNCTIONS) if isinstance(n, ast.Call)]
         own = [n.lineno for n in calls if last_name(n.func) == around[-1].name]
         if own and any(last_name(n.func) == captures and n.lineno > min(own) for n in calls):
             return True

@@ -186,10 +186,9 @@ def called_for_itself(place: Place) -> str:
     if place.failure.code == "size-frozen":
         return ""
     if _is_read_on(place, function, owner, caller, _object_of(function, node)):
-        given = node.value.args if isinstance(node.value, ast.Call) else []
-        local = locals_of(caller) if caller is not None else set()
-        own = [n for each in given for n in ast.walk(each) if isinstance(n, ast.Name) and n.id in local - {"self"}]
-        if caller is None or own or not _stands_first(caller, node):
+        args = node.value.args if isinstance(node.value, ast.Call) else []
+        local = locals_of(caller) - {"self"} if caller is not None else set()
+        if caller is None or any(names_in(each) & local for each in args) or not _stands_first(caller, node):
             return ""
         written_there = "".join(_in_place(place, function))
         return f"{text} before each launch: take it out of the step, and call it there{written_there}"
