@@ -6,6 +6,7 @@ import argparse
 import contextvars
 import copy
 import functools
+import inspect
 import io
 import queue
 import threading
