@@ -43,7 +43,7 @@ class Agent:
         if self.how == "update":
             self.buffer.update(1.5)
         elif self.how == "note":
-            _ = [self.buffer.note(each) for each in (1.0, 2.0)]
+            any(map(self.buffer.note, (1.0, 2.0)))
         else:
             self.buffer.count(1.0)
         return y

@@ -52,23 +52,24 @@ def counts_in_a_list(x: torch.Tensor) -> torch.Tensor:
 
 
 def keeps_its_argument(x: torch.Tensor) -> torch.Tensor:
-    y = x - STATE[2]
+    y: torch.Tensor = x - STATE[2]
     STATE[2] = x
     return y
 
 
 def exchanges_an_entry(x: torch.Tensor) -> torch.Tensor:
-    y = x - STATE[1]
+    y: torch.Tensor = x - STATE[1]
     STATE[1] = x.clone()
     return y
 
 
 def reads_entries(x: torch.Tensor) -> torch.Tensor:
-    return x - STATE[1] - STATE[2]
+    y: torch.Tensor = x - STATE[1] - STATE[2]
+    return y
 
 
 def writes_an_entry(x: torch.Tensor) -> torch.Tensor:
-    y = x - STATE[1]
+    y: torch.Tensor = x - STATE[1]
     STATE[1].copy_(x)
     return y
 
@@ -85,7 +86,7 @@ def writes_an_entry(x: torch.Tensor) -> torch.Tensor:
             [("size-frozen", "STATE[1][STATE[0] % 2] = y[0]"), ("host-counter", "STATE[0] += 1")],
         ),
         (keeps_its_argument, [("stale-input", "STATE[2] = x")]),
-        (exchanges_an_entry, [("stale-input", "y = x - STATE[1]")]),
+        (exchanges_an_entry, [("stale-input", "y: torch.Tensor = x - STATE[1]")]),
         (reads_entries, []),
         (writes_an_entry, []),
     ],
