@@ -22,22 +22,38 @@ _TREES: dict[str, tuple[list[str], ast.Module | None]] = {}  # the latest of eac
 @cache
 def _tree(file: str, text: str) -> ast.Module | None:
     try:
-        return without_kinds(ast.parse(text, file))
+        return assigned_alike(ast.parse(text, file))
     except (SyntaxError, ValueError):
         return None
 
 
-def without_kinds(tree: ast.Module) -> ast.Module:
-    """A file in which names are given values and are not said to be of a kind; a class says so of its fields.
+class AnnAssign(ast.Assign):
+    """An assignment that also says a kind, which ``ast.unparse`` knows by the name of this class."""
 
-    >>> ast.unparse(without_kinds(ast.parse("def f(x):\\n    y: float = x.item()")))
-    'def f(x):\\n    y = x.item()'
+    annotation: ast.expr
+    simple: int
+
+    @property
+    def target(self) -> ast.expr:
+        """What is given the value."""
+        return self.targets[0]
+
+
+def assigned_alike(tree: ast.Module) -> ast.Module:
+    """A file whose names with a kind are assigned as others are, but for a class's fields; its text says the kinds.
+
+    >>> tree = assigned_alike(ast.parse("def f(x):\\n    y: float = x.item()"))
+    >>> isinstance(tree.body[0].body[0], ast.Assign)
+    True
+    >>> ast.unparse(tree)
+    'def f(x):\\n    y: float = x.item()'
     """
     for node in ast.walk(tree):
         for _, part in ast.iter_fields(node) if not isinstance(node, (ast.expr, ast.ClassDef)) else ():
             for at, each in enumerate(part) if isinstance(part, list) else ():
                 if isinstance(each, ast.AnnAssign) and each.value is not None:
-                    part[at] = ast.copy_location(ast.Assign([each.target], each.value), each)
+                    part[at] = ast.copy_location(AnnAssign([each.target], each.value), each)
+                    part[at].annotation, part[at].simple = each.annotation, each.simple
     return tree
 
 
