@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import CodeType
 from typing import Any
 
@@ -14,7 +14,13 @@ _NO_NONE = (ast.BinOp, ast.Compare, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict
 _GIVE_TENSORS = ("long", "float", "int", "to", "view", "reshape", "detach", "clone", "unsqueeze", "squeeze", "flatten")
 
 
-def is_always_so(test: ast.expr, code: CodeType, codes: Sequence[CodeType], function: CodeType | None) -> bool:
+def is_always_so(
+    test: ast.expr,
+    code: CodeType,
+    codes: Sequence[CodeType],
+    function: CodeType | None,
+    tensors: Collection[str] = (),
+) -> bool:
     """Whether a test asks an argument, and all calls in some code answer it alike.
 
     Args:
@@ -22,6 +28,7 @@ def is_always_so(test: ast.expr, code: CodeType, codes: Sequence[CodeType], func
         code: the function that asks it.
         codes: all that the step runs, or may run.
         function: the step itself, which its caller may give anything.
+        tensors: its arguments that are tensors, of which each part is one.
     """
     name, for_none = _asked(test)
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -36,7 +43,8 @@ def is_always_so(test: ast.expr, code: CodeType, codes: Sequence[CodeType], func
     others = [n for n in nodes if _names(n, code.co_name)]
     if not calls or len(others) > len({id(call.func) for call in calls}):
         return False  # what is handed on by its name is called with who knows what
-    found = [_given(call, name, code) for call in calls]
+    of_step = {id(n) for n in nodes_of(function)} if function is not None else set()
+    found = [_given(call, name, code, tensors if id(call) in of_step else ()) for call in calls]
     answers = {(each is None if for_none else bool(each)) for each in found if each is not _SOMETHING or for_none}
     unknown = any(each is _UNKNOWN or (each is _SOMETHING and not for_none) for each in found)
     return not unknown and len(answers) == 1
@@ -57,7 +65,7 @@ def _asked(test: ast.expr) -> tuple[str, bool]:
     return (test.id, False) if isinstance(test, ast.Name) else ("", False)
 
 
-def _given(call: ast.Call, name: str, code: CodeType) -> Any:
+def _given(call: ast.Call, name: str, code: CodeType, tensors: Collection[str]) -> Any:
     """What a call gives to an argument: a constant, something that is not None, or nobody knows."""
     if any(isinstance(each, ast.Starred) for each in call.args) or any(k.arg is None for k in call.keywords):
         return _UNKNOWN
@@ -68,14 +76,16 @@ def _given(call: ast.Call, name: str, code: CodeType) -> Any:
     given = named or [value for each, value in zip(arguments, call.args, strict=False) if each == name]
     if not given:
         return _default(name, code)
-    return _value(given[0])
+    return _value(given[0], tensors)
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: ast.expr, tensors: Collection[str]) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Subscript):
-        return _SOMETHING if _value(node.value) is _SOMETHING or isinstance(node.slice, ast.Slice) else _UNKNOWN
+        of_tensor = isinstance(node.value, ast.Name) and node.value.id in tensors
+        some = of_tensor or isinstance(node.slice, ast.Slice) or _value(node.value, tensors) is _SOMETHING
+        return _SOMETHING if some else _UNKNOWN
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return _SOMETHING if node.func.attr in _GIVE_TENSORS else _UNKNOWN
     return _SOMETHING if isinstance(node, _NO_NONE) else _UNKNOWN

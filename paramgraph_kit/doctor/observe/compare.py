@@ -298,7 +298,20 @@ def _within_its_rounds(frame: Frame | None, ran: Place, first: list[Step], secon
     else:  # of as many as ever one of them leaves it
         given = {n.id for n in ast.walk(loops[0].iter) if isinstance(n, ast.Name)} & {*code.co_varnames} - {"self"}
         decides = [n for n in asked if not given and any(isinstance(part, ast.Break) for part in n.body)]
+        decides = decides or [n for n in _ends_around(loops[0], code) if _as_often(ran_in(n.test), plain)]
     return frame_at(code, decides[0].lineno) if decides else None
+
+
+def _ends_around(loop: ast.For, code: CodeType) -> Iterator[ast.If]:
+    """The branches behind a loop that end one around it."""
+    for outer in (n for n in nodes_of(code) if isinstance(n, ast.For | ast.While) and loop in n.body):
+        behind = outer.body[outer.body.index(loop) :]
+        yield from (n for n in behind if isinstance(n, ast.If) and any(isinstance(e, ast.Break) for e in n.body))
+
+
+def _as_often(asked: list[int], within: list[list[int]]) -> bool:
+    """Whether each time that something was asked as many rounds of a loop had run, in both calls."""
+    return asked[0] != asked[1] and any(one * asked[1] == other * asked[0] > 0 for one, other in within)
 
 
 def _of_other_length(frame: Frame | None, ran: Place, first: list[Step], second: list[Step]) -> Frame | None:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import CodeType
 
+import torch
+
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import AMOUNTS
@@ -176,9 +178,14 @@ class OtherWays:
             if isinstance(node, Within):
                 leads = bool(part) and (node.asks or not self._is_plain(node))
             leads = leads and not chance.is_decided(_test(node), code, self._numbers())
-            leads = leads and not is_always_so(_test(node), code, self.codes, code_of(self.caller.function))
+            leads = leads and not self._is_always_so(node, code)
             if leads and (driver().device.type != "cuda" or not _may_assert(part, self.codes)):
                 yield _Way({**turns, key: other}, code, node, part)
+
+    def _is_always_so(self, node: Test, code: CodeType) -> bool:
+        """Whether all calls in the step give what is asked for, or none does."""
+        tensors = [name for name, value in self.caller.given().items() if isinstance(value, torch.Tensor)]
+        return is_always_so(_test(node), code, self.codes, code_of(self.caller.function), tensors)
 
     def _go(self, led: Led, way: _Way) -> list[_Way]:
         """Go one way, and look; the ways that are open there."""
