@@ -237,3 +237,34 @@ def test_a_count_goes_where_the_line_that_reads_it_is_told(tmp_path: Path) -> No
     told = dict(_told(COUNTED, tmp_path))
     # THEN the count is not behind the launch in one place, and before it in the other
     assert "behind" not in told["self.n += 1"]
+
+
+FOLLOWING = """
+import math
+class Following(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other, self.n = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), 0
+    @torch.no_grad()
+    def follow(self):
+        m = 0.9 + 0.1 * math.cos(self.n / 10)
+        for p, q in zip(self.one.parameters(), self.other.parameters()):
+            q.data = q.data * m + p.data * (1 - m)
+        self.n += 1
+    def forward(self, x):
+        self.follow()
+        return self.other(x) - self.one(x)
+net = Following().to(device)
+def f(x):
+    return net(x)
+args = (torch.randn(4, device=device),)
+"""
+
+
+def test_parameters_that_a_helper_exchanges_keep_it_in_the_step(tmp_path: Path) -> None:
+    # GIVEN a network that follows another one ahead of its own call, by `data` that is exchanged WHEN diagnosed
+    names = run(FOLLOWING, tmp_path)
+    found = pgk.diagnose(names["f"], *names["args"]).failures
+    # THEN the parameters are written in place, and the helper, whose work this step reads, goes nowhere
+    assert any("q.data.copy_(q.data * m + p.data * (1 - m))" in each.fix for each in found)
+    assert not [each.fix for each in found if "take it out of the step" in each.fix]

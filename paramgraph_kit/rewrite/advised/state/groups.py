@@ -169,6 +169,9 @@ def called_for_itself(place: Place) -> str:
         return ""  # the graph is to have that
     if any(called(n).endswith("_") and called(n)[:1] != "_" for n in ast.walk(function) if isinstance(n, ast.Call)):
         return ""  # it writes to tensors, of which the next step may read
+    stores = (n for part in function.body for n in within(part) if isinstance(getattr(n, "ctx", None), ast.Store))
+    if any(isinstance(n, ast.Attribute) and n.attr == "data" for n in stores):
+        return ""  # it moves parameters, with which a network in the step computes
     picks = (n for part in function.body for n in within(part) if isinstance(n, ast.Subscript))
     stored = {path_of(n.value) for n in picks if isinstance(n.ctx, ast.Store)}
     if stored & {*arguments_of(function)[1:]}:
