@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -40,12 +41,14 @@ from paramgraph_kit.doctor.observe.loop_values import (
     Pairs,
     Some,
     Thing,
+    all_of,
     are_types,
     elements,
     in_kinds,
     names_given,
     without_plain,
 )
+from paramgraph_kit.doctor.observe.replayed_by import captures_it, graphs_of, replays_it
 from paramgraph_kit.doctor.observe.set_between import CAPTURES
 from paramgraph_kit.driver.files import is_library, modules_of_users
 
@@ -56,6 +59,7 @@ class Flow(Calls):
     """Follows the lines of scopes around a step."""
 
     replays = False  # the step replays a graph of its own
+    captured = False  # a line has captured the step
 
     def all(self) -> Iterator[Found]:
         """What each body finds that calls the step."""
@@ -69,7 +73,11 @@ class Flow(Calls):
                 continue
             nodes = _nodes_in(scope.body)
             calls = (n for n in nodes if isinstance(n, ast.Call))
-            named = any(last_name(n.func) in names or any(last_name(a) in names for a in n.args) for n in calls)
+            graphs = self._graphs_in(scope.file)
+            named = any(
+                last_name(n.func) in names or any(last_name(a) in names for a in n.args) or replays_it(n, graphs)
+                for n in calls
+            )
             if not named and names.isdisjoint(_OF_OBJECTS):
                 continue
             makers = self.kinds.keys() | self.makers | self.beside
@@ -80,6 +88,7 @@ class Flow(Calls):
     def _body(self, scope: Scope, nodes: Sequence[ast.AST]) -> Iterator[Found]:
         self.found, self.state, self.stack = Found(), State(), []
         self.numbers, self.before, self.exchanged, self.results = {}, {}, {}, {}
+        self.captured = False
         run = Run(self._names_of(scope), scope.file, getattr(scope.body, "name", "<module>"), NOTHING, None)
         if not isinstance(scope.body, ast.Module):
             self._name_as_given(nodes, run)
@@ -286,6 +295,9 @@ class Flow(Calls):
         if number == len(node.items):
             return self._block(node.body, run)
         item = node.items[number]
+        if self._holds_step(item.context_expr, run):
+            self._begins_again()
+            return self._with(node, run, number + 1)
         if (
             isinstance(item.context_expr, ast.Call)
             and (kept := self._gradients_within(item.context_expr, run)) is not None
@@ -315,6 +327,47 @@ class Flow(Calls):
         if leave is not None:
             self._follow(leave, run)
         return alive[0]
+
+    # Graphs that hold the step alone, whose replays stand for its calls
+
+    def _graphs_in(self, file: str) -> frozenset[str]:
+        return frozenset() if self.replays else graphs_of(file, self.step)
+
+    def _holds_step(self, entered: ast.expr, run: Run) -> bool:
+        graphs = self._graphs_in(run.file)
+        captures = isinstance(entered, ast.Call) and last_name(entered.func) in CAPTURES and bool(entered.args)
+        return captures and last_name(entered.args[0]) in graphs  # type: ignore[attr-defined]
+
+    def _call(self, call: ast.Call, run: Run) -> None:
+        if not self.replays and captures_it(call, run.file, self.step):
+            self._begins_again()
+            self._stepped(call)
+            return
+        if not replays_it(call, self._graphs_in(run.file)):
+            super()._call(call, run)
+            return
+        launched = getattr(call.func, "value", None)  # the graph, or whose method launches it
+        held = launched.value if isinstance(launched, ast.Attribute) else None
+        by = self._value(held, run) if held is not None else NOTHING
+        if by is NOTHING or self.owner is None or any(each is self.owner for each in all_of(by)):
+            self._stepped(call)
+
+    def _begins_again(self) -> None:
+        """A line captures the step: what was set ahead of it is what the graph has."""
+        if not self.captured:
+            self.found.at_step.clear()
+        self.captured, self.state.has_stepped = True, False
+        for key, numbers in self.state.last.items():
+            self.state.last[key] = frozenset(self._as_begun(n) for n in numbers)
+
+    def _as_begun(self, number: int) -> int:
+        """The same line, as one ahead of the step."""
+        if not number or not self.found.given[number].is_late:
+            return number
+        begun = self.numbers.setdefault((0, number, "begun", False, ""), len(self.numbers) + 1)
+        self.found.given[begun] = replace(self.found.given[number], is_late=False)
+        self.found.values[begun] = self.found.values[number]
+        return begun
 
     def _try(self, node: ast.Try, run: Run) -> bool:
         begun = self.state.copy()
