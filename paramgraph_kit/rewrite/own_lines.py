@@ -21,6 +21,7 @@ from paramgraph_kit.rewrite.advised.asks.waited_for import unless_waited_for
 from paramgraph_kit.rewrite.advised.sizes.rounds_given import of_each_round
 from paramgraph_kit.rewrite.agreeing import agreed
 from paramgraph_kit.rewrite.around.later import reached
+from paramgraph_kit.rewrite.behind_words import BEHIND, pinned, with_gradients_kept
 from paramgraph_kit.rewrite.by_hand import behind_a_cut, is_in_pieces, place_text
 from paramgraph_kit.rewrite.new_lines import (
     chooses_sized,
@@ -54,7 +55,6 @@ from paramgraph_kit.rewrite.source.place import Form, Place, Unseen, around_laun
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
 
-BEHIND = "the same behind each launch, where nothing waits for it"
 ANEW = (
     "the same, and at the end of the step written into the tensor that was read: `held.copy_(new)`. A parameterized "
     "launch reads whatever tensor is there"
@@ -438,8 +438,8 @@ def _pair(
         if failure.code in _OF_THE_HOST and not isinstance(statement, (ast.If, ast.For, ast.While)):
             return line, [said if _GIVEN.search(said) or of_each_round(said) else _by_fix(AHEAD, tried=tried)]
     if belongs_behind or tells:
-        pinned = _pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND
-        return line, [_by_fix(pinned, tried=tried)]
+        moved = pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND
+        return line, [with_gradients_kept(source, statement, _by_fix(moved, tried=tried))]
     if not said and failure.message.endswith((FETCHED, FETCHED_WITHIN)):
         said = failure.fix.rpartition("after   ")[2]  # what is fetched is another one, and no state of the step's
     said = said or (_by_fix(ANEW, tried=tried) if failure.code in _OF_STEPS else "")
@@ -450,15 +450,6 @@ def _by_fix(text: str, *, tried: bool) -> str:
     """The same, and what a trial would do about it, unless there was one."""
     done = "" if tried else BY_FIX.get(text, "")
     return f"{text}; {done}" if done else text
-
-
-def _pinned(source: Source, statement: ast.stmt) -> str:
-    """What a copy into memory of the host's needs, where a statement is one."""
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "copy_":
-        return BEHIND
-    host = source.bracketed(call.func.value)
-    return f"the same with `{host} = {host}.pin_memory()` once before, and non_blocking=True; or behind each launch"
 
 
 def _changed(

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.own_lines import AHEAD, AS_IT_IS, BEHIND, BY_FIX, IN_DIFF, MORE
+from paramgraph_kit.rewrite.behind_words import BEHIND
+from paramgraph_kit.rewrite.own_lines import AHEAD, AS_IT_IS, BY_FIX, IN_DIFF, MORE
 from tests.integration.rewritten import run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")

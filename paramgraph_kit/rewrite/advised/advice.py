@@ -51,23 +51,15 @@ from paramgraph_kit.rewrite.advised.sizes.spare_segment import spare_segment
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself, moved_by_what_is_read
 from paramgraph_kit.rewrite.advised.state.copied_modules import FIRST
 from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
-from paramgraph_kit.rewrite.advised.state.groups import (
-    called_for_itself,
-    filled_before,
-    in_tensors,
-    multiplied,
-    owner_of_groups,
-    set_anew,
-)
+from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, set_anew
 from paramgraph_kit.rewrite.advised.state.hooks import registered_once
-from paramgraph_kit.rewrite.advised.state.kept_outside import is_rate
 from paramgraph_kit.rewrite.advised.state.rates_given import rate_given_anew
+from paramgraph_kit.rewrite.advised.state.rates_set import rate_set
 from paramgraph_kit.rewrite.advised.state.written_in_place import KEPT
-from paramgraph_kit.rewrite.counting.optimizers import gone_through
 from paramgraph_kit.rewrite.expressions.makes.made import made_there
 from paramgraph_kit.rewrite.expressions.picks.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES, is_size, shape_for
-from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.loop_names import counted_around
 from paramgraph_kit.rewrite.source.place import Place, asked, called
 
@@ -107,77 +99,6 @@ def _call_of(place: Place) -> str:
     name = function.name if function is not None else ""
     calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == name]
     return f"give line {calls[0].lineno}, `{place.text(calls[0])}`," if len(calls) == 1 else "call this with"
-
-
-def _rate(place: Place) -> str:
-    """``group["lr"] = rate``, written by the step itself."""
-    function = place.source.function_of(place.statement)
-    if place.failure.code != "learning-rate-frozen" or function is None:
-        return ""
-    every = [n for part in function.body for n in within(part)]
-    written = [n for n in every if isinstance(n, ast.Assign) and any(is_rate(each) for each in n.targets)]
-    calls = [n for n in every if isinstance(n, ast.Call) and called(n) == "step" and isinstance(n.func, ast.Attribute)]
-    moved = [path_of(n.func.value) for n in calls if isinstance(n.func, ast.Attribute)]
-    for name in moved:
-        if isinstance(place.value(name), torch.optim.lr_scheduler.LRScheduler):
-            optimizer = next((each for each in moved if isinstance(place.value(each), torch.optim.Optimizer)), "")
-            kept = f", and {in_tensors(place, optimizer)}" if optimizer else ", and its rate in a tensor"
-            return f"`{name}.step()` belongs behind each launch{kept}"
-    if not written:
-        return _rates_in_a_loop(place, calls) or _rate_by_another(place, every)
-    if len(written) != 1:
-        return ""
-    target, value = place.text(written[0].targets[0]), place.text(written[0].value)
-    where = "behind" if written[0].lineno > place.statement.lineno else "before"
-    optimizer = owner_of_groups(place, written[0]) or next(iter(moved), "optimizer")
-    if where == "before" and multiplied(place, "lr") and (told := filled_before(place, written[0], "lr")):
-        return told  # in the words of the other lines that read it
-    return (
-        f"line {written[0].lineno}, `{place.text(written[0])}`, belongs {where} each launch, with what `{value}` comes "
-        f"of, as `{target}.fill_({value})`; {in_tensors(place, optimizer)}{multiplied(place, 'lr')}"
-    )
-
-
-def _rates_in_a_loop(place: Place, calls: list[ast.Call]) -> str:
-    """``for opt, schedule in zip(opts, schedules): opt.step(); schedule.step()``."""
-    for call in calls:
-        loop = next((above for above in place.source.above(call) if isinstance(above, ast.For)), None)
-        name = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-        node = place.source.parents.get(call)
-        path = gone_through(place.source, node, name) if loop is not None and isinstance(node, ast.stmt) else ""
-        held = place.space.get(path)
-        each = list(held) if isinstance(held, (list, tuple)) else [None]
-        if loop is None or not all(isinstance(one, torch.optim.lr_scheduler.LRScheduler) for one in each):
-            continue
-        return (
-            f"`{place.text(call)}` (line {call.lineno}) belongs behind each launch, in a loop of its own: take it out "
-            f"here, there `for {name} in {path}: {name}.step()`; make each optimizer with `capturable=True` (SGD with "
-            '`fused=True`), its groups once with `group["lr"] = torch.tensor(group["lr"], '
-            f"device={place.device})`, and where one of your own reads `group['lr']` as a number, in "
-            "`alpha=` or `value=`, multiply by it instead"
-        )
-    return ""
-
-
-def _rate_by_another(place: Place, every: list[ast.AST]) -> str:
-    """``self.adjust_rate()``, a function of the file that writes the rate."""
-    calls = {called(n): n for n in every if isinstance(n, ast.Call)}
-    stepped = [path_of(n.func.value) for n in place.calls("step") if isinstance(n.func, ast.Attribute)]
-    for function in ast.walk(place.source.tree):
-        if not isinstance(function, Function) or function.name not in calls:
-            continue
-        inside = [n for part in function.body for n in within(part)]
-        written = [n for n in inside if isinstance(n, ast.Assign) and any(is_rate(each) for each in n.targets)]
-        if len(written) == 1:
-            call, made = calls[function.name], written[0]
-            where = "behind" if call.lineno > place.statement.lineno else "before"
-            target, value = place.text(made.targets[0]), place.text(made.value)
-            return (
-                f"`{place.text(call)}` (line {call.lineno}), which sets it at line {made.lineno}, "
-                f"`{place.text(made)}`, belongs {where} each launch: take it out of the function, and write at line "
-                f"{made.lineno} `{target}.fill_({value})`; {in_tensors(place, stepped[0] if stepped else 'optimizer')}"
-            )
-    return ""
 
 
 def _listed(place: Place) -> str:
@@ -459,7 +380,7 @@ _ADVICE: tuple[Advice, ...] = (
     drawn_there,
     _a_size,
     _rows_of_eye,
-    _rate,
+    rate_set,
     rate_given_anew,
     _drawn_on_cpu,
     *MADE,

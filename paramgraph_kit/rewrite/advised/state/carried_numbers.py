@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from paramgraph_kit.doctor.explain.syntax import pairs_of
 from paramgraph_kit.rewrite.advised.host.from_host import assignments
 from paramgraph_kit.rewrite.advised.host.several_numbers import is_chosen
 from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
@@ -48,7 +49,7 @@ def _kept_there(place: Place, every: list[ast.AST]) -> str:
     if not isinstance(node, ast.Assign) or not _is_number(place, path) or place.is_local(path):
         return ""
     if path not in paths(node.value) and (read := _read_as_tensor(node.value)) is not None:
-        begins = f"torch.tensor({_written(_value(place, path))}, dtype=torch.float64, device={place.device})"
+        begins = f"torch.tensor({_begun(place, path)}, dtype=torch.float64, device={place.device})"
         filled = f"`{path} = {begins}` where it begins, here `{path}.fill_({place.text(read)}.detach().squeeze())`"
         return filled if place.computes_with(path) else ""
     later = [n for n in every if isinstance(n, (ast.Name, ast.Attribute)) and n.lineno > node.lineno]
@@ -56,7 +57,7 @@ def _kept_there(place: Place, every: list[ast.AST]) -> str:
         return ""
     made = [edit.text for edit in larger_on_device(place)]
     new = (made[0] if made else place.text(node.value)).replace(".item()", "")
-    begins = f"torch.tensor({_written(_value(place, path))}, device={place.device})"
+    begins = f"torch.tensor({_begun(place, path)}, device={place.device})"
     return f"`{path} = {begins}` where it begins, here `{path}.copy_({new})`"
 
 
@@ -64,6 +65,17 @@ def _read_as_tensor(value: ast.expr) -> ast.expr | None:
     """``x`` of ``x.item()``, or None."""
     call = value if isinstance(value, ast.Call) and called(value) == "item" and not value.args else None
     return call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
+
+
+def _begun(place: Place, path: str) -> str:
+    """What a number is where it begins, as the line there has it: by now it has another value."""
+    source, found = place.source, list[ast.expr]()
+    for node in (n for n in source.parents if isinstance(n, ast.Assign | ast.AnnAssign)):
+        function = source.function_of(node)
+        if (function is None and "." not in path) or (path.startswith("self.") and function is not None):
+            begins = function is None or function.name == "__init__"
+            found += [value for target, value in pairs_of(node) if begins and path_of(target) == path]
+    return place.text(found[0]) if len(found) == 1 else _written(_value(place, path))
 
 
 def _written(value: object) -> str:
@@ -95,7 +107,7 @@ def _told(place: Place, path: str, giving: list[ast.Assign | ast.AugAssign]) -> 
         value = f"{path} {_OPERATORS[type(one.op)]} ({value})"
     kept = value.replace(".item()", ".detach()")
     return (
-        f"keep `{path}` on the device, `{path} = torch.tensor({_value(place, path)!r}, device={place.device})` "
+        f"keep `{path}` on the device, `{path} = torch.tensor({_begun(place, path)}, device={place.device})` "
         f"where it begins, line {one.lineno} `{path}.copy_({kept})` with tensors for all that it reads, and make a "
         "number of it behind the launch"
     )

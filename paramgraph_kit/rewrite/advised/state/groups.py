@@ -46,7 +46,7 @@ def filled_before(place: Place, made: ast.Assign, key: str) -> str:
 def in_tensors(place: Place, optimizer: str, key: str = "lr") -> str:
     """How each group has a tensor: of one that all share, ``lr=torch.tensor(...)``, all had what is written last."""
     optimizer = _with_groups(place, optimizer)
-    value = place.value(optimizer)
+    value = _inner(place.value(optimizer))
     made = type(value)
     option = "fused" if made in (torch.optim.SGD, torch.optim.Adagrad) else "capturable"
     given = f" with `{option}=True`" * made.__module__.startswith("torch.optim")
@@ -55,6 +55,14 @@ def in_tensors(place: Place, optimizer: str, key: str = "lr") -> str:
         f'group["{key}"] = torch.tensor(group["{key}"], device={place.device})`'
         f"{_begun_together(place, optimizer, value)}"
     )
+
+
+def _inner(value: object) -> object:
+    """The optimizer of torch's that one of the user's own steps, ``Lookahead(SGD(ps, 0.1))``; else it itself."""
+    own = not type(value).__module__.startswith("torch.")
+    held = list(getattr(value, "__dict__", {}).values()) if own else []
+    inner = [each for each in held if isinstance(each, torch.optim.Optimizer)]
+    return inner[0] if len(inner) == 1 and hasattr(value, "param_groups") else value
 
 
 def _with_groups(place: Place, name: str) -> str:

@@ -120,12 +120,8 @@ def _lines(place: Place, node: ast.Assign, target: ast.expr, value: ast.expr) ->
     path, why = place.text(target), _WHY
     if isinstance(target, ast.Subscript) and (moved := _moved_on(place, node, path_of(target.value))):
         return moved
-    if not isinstance(value, ast.IfExp) and _holds_several(place, target, value):
-        new = place.text(value)
-        return (
-            f"`for old, new in zip({path}, {new}): old.copy_(new)` for line {node.lineno}, `{place.text(node)}`, in "
-            f"two lines: {why}"
-        )
+    if not isinstance(value, ast.IfExp) and (each := _each_copied(place, target, value)):
+        return f"`{each}` for line {node.lineno}, `{place.text(node)}`, in two lines: {why}"
     if not isinstance(value, ast.IfExp):
         return f"`{path}.copy_({place.text(value)})` for line {node.lineno}, `{place.text(node)}`: {why}"
     test = value.test.left if isinstance(value.test, ast.Compare) and len(value.test.ops) == 1 else None
@@ -141,6 +137,19 @@ def _lines(place: Place, node: ast.Assign, target: ast.expr, value: ast.expr) ->
         f"`if {asked} is None: {path} = {begun}.clone()` and `else: {path}.copy_({place.text(later)})` for line "
         f"{node.lineno}, with a call ahead of the capture that begins each: {why}"
     )
+
+
+def _each_copied(place: Place, target: ast.expr, value: ast.expr) -> str:
+    """What writes each tensor of a tuple, a list or a dictionary; "" for a tensor."""
+    path, new = place.text(target), on_one_line(place.text(value))
+    if isinstance(value, (ast.Dict, ast.DictComp)) or _is_a_table(place.value(path)):
+        given = new if isinstance(value, (ast.Dict, ast.DictComp, ast.Call)) else f"({new})"
+        return f"for key, new in {given}.items(): {path}[key].copy_(new)"
+    return f"for old, new in zip({path}, {new}): old.copy_(new)" if _holds_several(place, target, value) else ""
+
+
+def _is_a_table(held: object) -> bool:
+    return isinstance(held, dict) and bool(held) and all(isinstance(each, torch.Tensor) for each in held.values())
 
 
 def _holds_several(place: Place, target: ast.expr, value: ast.expr) -> bool:
@@ -163,6 +172,7 @@ def _of_one(place: Place, node: ast.Assign) -> str:
     """One line that writes, and those that keep the tensor by a name, which would be written, too."""
     told = [f"line {n.lineno} becomes `{place.text(n)}.clone()`" for n in kept_by_name(place, node)]
     into = f"{place.text(node.targets[0])}.copy_({on_one_line(place.text(node.value))})"
+    into = _each_copied(place, node.targets[0], node.value) or into
     return " and ".join([*told, f"line {node.lineno} becomes `{into}`"])
 
 
