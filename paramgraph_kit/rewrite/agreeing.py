@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from paramgraph_kit.doctor.explain.syntax import tree_of
+from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.source.edits import Function
 from paramgraph_kit.rewrite.source.place import fresh
 from paramgraph_kit.trace.model import Failure, Frame
@@ -25,6 +26,10 @@ _COUNTED = "belongs before each launch, as line {} reads what it gives from a te
 _AHEAD_OF = "belongs before each launch, ahead of `{}`, as told of line {}, which reads what it gives"
 _KEPT = ("the diff", "in pieces", "stays as it is")
 _WITH = "goes behind each launch, with line {}, which reads"
+_GIVEN_BACK = (
+    "; line {line} reads `{path}` in the graph: once `{name}_in = torch.tensor({path}, device={device})`, before each "
+    "launch `{name}_in.copy_(torch.tensor({path}))`, and there `{name}_in` for `{path}`"
+)
 
 
 def agreed(told: Sequence[Failure], generic: Sequence[str]) -> list[Failure]:
@@ -73,8 +78,34 @@ def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -
     read = _READ_AT.search(failure.message)
     lines = [each for each in others if read and each.frame is not None and each.frame.line == int(read[1])]
     if read and lines and all(_BEHIND.search(each.fix) and "stays" not in each.fix for each in lines):
-        return replace(failure, fix=f"{head}\nafter   {_WITH.format(read[1])}")
+        return replace(failure, fix=f"{head}\nafter   {_WITH.format(read[1])}{_given_back(at, int(read[1]))}")
     return failure
+
+
+def _given_back(at: Frame, asking: int) -> str:
+    """What the next launch needs of ``weights = [v / total for v in values]``, where lines ahead read it.
+
+    They compute with numbers, which no two calls of a question tell: a tensor would do as well.
+    """
+    function = _around(at)
+    every = [*ast.walk(function)] if function is not None else []
+    shared = {name for n in every if isinstance(n, (ast.Global, ast.Nonlocal)) for name in n.names}
+    for node in (n for n in every if isinstance(n, ast.Assign) and n.lineno == at.line and len(n.targets) == 1):
+        target, value = node.targets[0], node.value.elt if isinstance(node.value, ast.ListComp) else node.value
+        kept = isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and target.id in shared)
+        if not kept or not isinstance(value, ast.BinOp):
+            continue
+        path = ast.unparse(target)
+        heads = (n for n in every if isinstance(n, (ast.Assign, ast.AugAssign)) and n.lineno < min(asking, at.line))
+        lines = [n.lineno for n in heads if any(path == ast.unparse(e) for e in ast.walk(n.value) if _is_read(e))]
+        if lines:
+            name = path.rpartition(".")[2]
+            return _GIVEN_BACK.format(line=min(lines), path=path, name=name, device=f'"{device().type}"')
+    return ""
+
+
+def _is_read(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
 
 
 def _asked_below(tree: ast.AST, node: ast.stmt, path: str) -> str:

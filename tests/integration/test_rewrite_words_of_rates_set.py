@@ -46,6 +46,22 @@ def f(x):
     return loss.detach()
 args = (torch.ones(3, 4, device=device),)
 """
+BALANCED = """
+net, weights = nn.Linear(4, 2).to(device), [1.0, 1.0]
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def f(x):
+    global weights
+    losses = [each.square().mean() for each in net(x).unbind(1)]
+    loss = sum(w * each for w, each in zip(WEIGHTS, losses))
+    net.zero_grad()
+    loss.backward()
+    opt.step()
+    values = [each.item() for each in losses]
+    total = sum(values)
+    weights = [2 * each / total for each in values]
+    return loss.detach()
+args = (torch.ones(3, 4, device=device),)
+"""
 PLATEAU = """
 net, best = nn.Linear(4, 1).to(device), 9.0
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -156,3 +172,12 @@ def test_entries_that_are_written_in_place_are_none(tmp_path: Path) -> None:
     # GIVEN the same as these words have it WHEN diagnosed THEN nothing is told
     taken = "for k, p in net.named_parameters(): self.old[k].copy_(p.detach())"
     assert not _told(SNAPSHOT.replace("TAKEN", taken), tmp_path, "stale-input")
+
+
+@pytest.mark.parametrize("read", ["weights", pytest.param("(1.0, 2.0)", marks=pytest.mark.sweep)])
+def test_numbers_that_go_behind_the_launch_come_back_in_a_tensor(tmp_path: Path, read: str) -> None:
+    # GIVEN a step that weighs its losses by numbers which it computes of those that it has read WHEN diagnosed
+    (told,) = _told(BALANCED.replace("WEIGHTS", read), tmp_path, "host-counter")
+    # THEN what goes behind the launch is given to the next one, where the graph reads it
+    assert told.startswith("goes behind each launch, with line"), told
+    assert ("`weights_in.copy_(torch.tensor(weights))`, and there `weights_in`" in told) == (read == "weights"), told
