@@ -68,7 +68,7 @@ def with_numbers_moving(
             truth = truth_of(plain)
         except RAISES:
             continue  # it takes no others: one of them is a place, or a size
-        ways = other.giving_back(failures), other, other.stepping_behind(failures)
+        ways = other.giving_back(failures), other, other.leading(failures), other.stepping_behind(failures)
         for way in (each for each in ways if each is not None and not truth.unsteady):
             own = truth if way.given_back is None else without_gradients(truth)
             made = rewritten(way, failures, own)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import paramgraph_kit as pgk
-from tests.integration.rewritten import Fixed, lines_of
+from tests.integration.rewritten import Fixed, lines_of, run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -141,3 +143,53 @@ def test_an_option_of_the_users_own_optimizer_is_a_number(fixed: Fixed) -> None:
     assert found.complete, found
     assert any(".clamp(min=group[" in line for line in lines_of(found)), found
     assert "opt.step()" not in lines_of(found), found
+
+
+GIVEN = """
+class Lion(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, dict(lr=lr))
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if len(state) == 0:
+                    state["m"] = torch.zeros_like(p)
+                p.add_((0.9 * state["m"] + 0.1 * p.grad).sign(), alpha=-group["lr"])
+                state["m"].lerp_(p.grad, 0.01)
+net = nn.Linear(4, 1).to(device)
+opt = Lion(net.parameters(), 0.01)
+args = (2, torch.randn(6, 4, device=device))
+def f(it, x):
+    for group in opt.param_groups:
+        group["lr"] = 0.01 * 0.5 * (1 + math.cos(math.pi * it / 40))
+    loss = net(x).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+"""
+
+
+@pytest.mark.sweep
+def test_a_rate_of_the_users_own_optimizer_by_the_number_of_the_step_leaves_it_in_the_graph(fixed: Fixed) -> None:
+    # GIVEN an optimizer of the user's whose rate each step computes of its number WHEN rewritten
+    found = fixed(GIVEN)
+    # THEN that fills a tensor before each launch, and the optimizer's step is no line of what is done behind it
+    assert found.complete, found
+    lines = lines_of(found)
+    assert any(line.startswith('group["lr"].fill_(') for line in lines), found
+    assert "opt.step()" not in lines, found
+
+
+@pytest.mark.sweep
+def test_such_a_rate_in_a_tensor_that_the_device_moves_is_no_problem(tmp_path: Path) -> None:
+    # GIVEN the same with what the diff writes, and a rate that decays on the device WHEN diagnosed
+    made = 'for group in opt.param_groups:\n    group["lr"] = torch.tensor(0.01, device=device)\n'
+    text = GIVEN.replace("def f(it, x)", f"{made}def f(x)").replace("args = (2, ", "args = (")
+    text = text.replace("args = (torch.randn(6, 4, device=device))", "args = (torch.randn(6, 4, device=device),)")
+    text = text.replace('group["lr"] = 0.01 * 0.5 * (1 + math.cos(math.pi * it / 40))', 'group["lr"].mul_(0.99)')
+    names = run(text.replace('.sign(), alpha=-group["lr"])', '.sign() * -group["lr"])'), tmp_path)
+    # THEN nothing is told
+    assert not pgk.diagnose(names["f"], *names["args"]).failures
