@@ -11,6 +11,7 @@ import torch
 
 from paramgraph_kit.rewrite.expressions.decisions.digits_kept import where_of
 from paramgraph_kit.rewrite.expressions.decisions.hosted import is_given, is_of_the_host
+from paramgraph_kit.rewrite.expressions.decisions.looked_up import may_look_up, text_where
 from paramgraph_kit.rewrite.expressions.decisions.shared import is_written_through
 from paramgraph_kit.rewrite.expressions.decisions.written import written_where
 from paramgraph_kit.rewrite.expressions.numbers.exact import compared_exactly
@@ -82,10 +83,10 @@ def _by_where(place: Place, condition: str) -> list[Edit]:
             return []
         if isinstance(yes.value, _LISTS) or isinstance(last.value, _LISTS):
             return []
-        if not may_run(place, yes.value, node) or not may_run(place, last.value, node):
+        if not may_look_up(place, yes.value, node) or not may_look_up(place, last.value, node):
             return []
-        one = kept_finite(place, _unread(yes.value), node.test, condition, taken=True)
-        other = kept_finite(place, _unread(last.value), node.test, condition, taken=False)
+        one = text_where(place, _unread(yes.value), node.test, condition, taken=True)
+        other = text_where(place, _unread(last.value), node.test, condition, taken=False)
         if len(following) > 1 and no is None:  # what comes between is computed in any case, and taken or not in the end
             # Of what the host has decided both ways were seen; what the device decides may have no gradient.
             if not (host or not place.trains) or not all(only_assigns(place, part) for part in following[:-1]):
@@ -169,10 +170,10 @@ def _choose_one_name(place: Place, node: ast.If, condition: str) -> list[Edit]:
             return []
         if isinstance(yes.value, _LISTS) or isinstance(no.value, _LISTS):
             return []
-        if not may_run(place, yes.value, node) or not may_run(place, no.value, node):
+        if not may_look_up(place, yes.value, node) or not may_look_up(place, no.value, node):
             return []
-        one = kept_finite(place, _unread(yes.value), node.test, condition, taken=True)
-        other = kept_finite(place, _unread(no.value), node.test, condition, taken=False)
+        one = text_where(place, _unread(yes.value), node.test, condition, taken=True)
+        other = text_where(place, _unread(no.value), node.test, condition, taken=False)
         return [place.source.replace(node, f"{name} = {where_of(place, condition, one, other)}")]
     return []
 
@@ -446,14 +447,14 @@ def choose_one(place: Place, only: ast.IfExp | None = None, given: str = "") -> 
         if (
             not isinstance(node, ast.IfExp)
             or only not in (None, node)
-            or not (may_run(place, node.body, node) and may_run(place, node.orelse, node))
+            or not (may_look_up(place, node.body, node) and may_look_up(place, node.orelse, node))
         ):
             continue
         if isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], (ast.Is, ast.IsNot)):
             continue
         condition = given or condition_of(place, node.test)
         yes, no = (
-            kept_finite(place, each, node.test, condition, taken=each is node.body) for each in (node.body, node.orelse)
+            text_where(place, each, node.test, condition, taken=each is node.body) for each in (node.body, node.orelse)
         )
         found.append(place.source.replace(node, where_of(place, condition, yes, no)))
     return found
