@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from paramgraph_kit.rewrite.advised.sizes.cut_by_helpers import cut_back, cut_by_a_method, cut_on_its_way, is_last
 from paramgraph_kit.rewrite.source.edits import Function, assigned, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, renamed
 
@@ -17,13 +18,16 @@ def cache(place: Place) -> str:
     function = place.source.function_of(place.statement)
     if place.failure.code not in _GROWS or function is None:
         return ""
+    for target, _ in assigned(place.statement) if place.failure.code == "size-frozen" else ():
+        if told := cut_back(place, _number_beside(place, place.text(target))[0]):
+            return told
     joined = list(_joined(place, function))
     texts = {place.text(n) for n in ast.walk(place.statement) if isinstance(n, ast.expr)}
     paths = {path for path in map(path_of, (n for n in ast.walk(place.statement) if isinstance(n, ast.expr))) if path}
     for held, new, dim in joined:
         asked = held in texts or held.partition("[")[0] in paths
         cut = _moved_on(place, function, held) or _window(place, function, held, new, dim)
-        cut = cut or _cut_later(place, function, held)
+        cut = cut or _cut_later(place, function, held) or cut_by_a_method(place, function, held)
         if asked and (told := cut or _left_over(place, function, held)):
             return _of_windows(place, function, joined) if place.failure.code == "branch-frozen" and cut else told
         if held in texts or held.partition("[")[0] in paths:
@@ -47,6 +51,8 @@ def cache(place: Place) -> str:
         if len(joined_parts) == 2 and path_of(joined_parts[0]) and names & set(map(path_of, joined_parts)):
             one, new = map(place.text, joined_parts)
             to = next(place.text(target) for target, value in assigned(place.statement) if value is call)
+            if told := cut_on_its_way(place, function, one, to):
+                return told
             return _static(place, one, new, _dim(place, call), to, several=True)
     return ""
 
@@ -89,7 +95,7 @@ def _window(place: Place, function: Function, held: str, new: str, dim: str) -> 
     value, cut = "", ""
     for node in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
         part = node.value if isinstance(node.value, ast.Subscript) and place.text(node.targets[0]) == held else None
-        if part is None or not any(_is_last(each) for each in ast.walk(part.slice)):
+        if part is None or not any(is_last(each) for each in ast.walk(part.slice)):
             continue
         if isinstance(part.value, ast.Call) and called(part.value) in ("cat", "concat"):
             value = place.text(part)
@@ -108,7 +114,7 @@ def _cut_later(place: Place, function: Function, held: str) -> str:
     """``if n > most: self.k = torch.cat([self.k[:, :first], self.k[:, -last:]], 1)``, behind what joins to it."""
     every = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
     stores = [n for n in every if place.text(n.targets[0]) == held and held in place.text(n.value)]
-    cuts = [n for n in stores if any(_is_last(each) for each in ast.walk(n.value))]
+    cuts = [n for n in stores if any(is_last(each) for each in ast.walk(n.value))]
     if not cuts or cuts[-1] is not stores[-1] or len(stores) < 2:
         return ""
     name = fresh(f"new_{held.rpartition('.')[2]}", place.taken) if held.replace(".", "").isidentifier() else "new"
@@ -184,14 +190,6 @@ def _last_of_list(place: Place, path: str, given: ast.expr, call: ast.Call, evic
         f"{path}.shape == new.shape else new`, without what takes the first out, and read `{path}` for "
         f"`{place.text(call)}`; call the step without a graph until it is full, and capture it then"
     )
-
-
-def _is_last(node: ast.AST) -> bool:
-    """``-n:`` and ``-n * width:``."""
-    low = node.lower if isinstance(node, ast.Slice) and node.upper is None else None
-    while isinstance(low, ast.BinOp) and isinstance(low.op, (ast.Mult, ast.FloorDiv)):
-        low = low.left
-    return isinstance(low, ast.UnaryOp) and isinstance(low.op, ast.USub)
 
 
 def _appended(call: ast.AST | None, path: str) -> ast.expr | None:
@@ -321,8 +319,13 @@ def _whole(node: ast.expr) -> ast.expr:
 def _given(every: list[ast.AST], made: ast.expr) -> set[str]:
     """What is given an expression, or a part of it, also by way of a local name."""
     pairs = [pair for node in every for pair in assigned(node)]
-    first = {path_of(_whole(target)) for target, value in pairs if _core(value) is made}
+    first = {path_of(_whole(target)) for target, value in pairs if any(_core(each) is made for each in _sides(value))}
     return first | {path_of(target) for target, value in pairs if path_of(_core(value)) in first}
+
+
+def _sides(value: ast.expr) -> tuple[ast.expr, ...]:
+    """Both of ``k if self.k is None else torch.cat([self.k, k], 1)``."""
+    return (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
 
 
 def _core(value: ast.expr) -> ast.expr:

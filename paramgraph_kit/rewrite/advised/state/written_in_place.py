@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.doctor.number_kinds import NUMBERS
+from paramgraph_kit.rewrite.advised.sizes.cut_by_helpers import is_last
 from paramgraph_kit.rewrite.advised.state.kept_copies import kept_copies
 from paramgraph_kit.rewrite.expressions.state.set_elsewhere import kept_by_name, lines_that_set
 from paramgraph_kit.rewrite.expressions.state.shifted import moved_in_two
@@ -164,8 +165,16 @@ def set_by_others(place: Place) -> str:
     if place.failure.code != "stale-input":
         return ""
     lines = lines_that_set(place.source, place.failure, place.entry)
+    if any(_is_of_another_size(place, n) for n in lines):
+        return ""
     told = [_of_several(place, n) if isinstance(n.targets[0], ast.Tuple) else _of_one(place, n) for n in lines]
     return f"stays as it is, where {' and '.join(told)}, into the tensor that it reads" if all((told, *told)) else ""
+
+
+def _is_of_another_size(place: Place, node: ast.Assign) -> bool:
+    """``self.k = self.k[:, -n:]``, of a window that another line lets grow, which no copy brings into the first."""
+    part, path = node.value, place.text(node.targets[0])
+    return isinstance(part, ast.Subscript) and place.text(part.value) == path and any(map(is_last, ast.walk(part)))
 
 
 def _of_one(place: Place, node: ast.Assign) -> str:
