@@ -48,18 +48,18 @@ class Held:
         paths = [at[0] for at, old, tensor in now if old and old in read and storage_key(tensor) != old]
         if paths:
             error = ExchangedError(f"`{paths[0]}` is another tensor behind each step, and a graph reads the first one")
-            error.paths = (*paths,)
+            error.paths = (*dict.fromkeys(paths),)
             raise error
 
     def _now(self) -> dict[tuple[str, int, Any], torch.Tensor]:
         found: dict[tuple[str, int, Any], torch.Tensor] = {}
         for number, holder in enumerate(self._holders):
             value = holder.read()
-            entries = value.items() if isinstance(value, dict) else [("", value)]
-            for name, each in entries:
-                if isinstance(each, torch.Tensor):
-                    path = f"{holder.name}.{name}" if holder.kind in ("attributes", "slots") else holder.name
-                    found[path, number, name] = each
+            for name, each in value.items() if isinstance(value, dict) else [("", value)]:
+                path = f"{holder.name}.{name}" if holder.kind in ("attributes", "slots") else holder.name
+                # Lists and tuples, too: a step may put others into one, or another one in its place.
+                parts = list(each) if isinstance(each, (deque, list, tuple)) else [each]
+                found |= {(path, number, (name, at)): t for at, t in enumerate(parts) if isinstance(t, torch.Tensor)}
         return found
 
 

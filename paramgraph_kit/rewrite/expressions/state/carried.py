@@ -379,7 +379,7 @@ def _each_entry(place: Place) -> list[Edit]:
         later = [n for n in every if isinstance(n, ast.Name) and n.lineno > (node.end_lineno or node.lineno)]
         if any(n.id in kept for n in later):
             return []  # what was there is still asked for
-        lines = [f"{place.text(each)}.copy_({_alone_of(place, value)})" for each, value in pairs]
+        lines = [f"{place.text(each)}.copy_({_fitting(place, each, value, texts, kept)})" for each, value in pairs]
         if len(pairs) > 1 and any(_reads_one(place, value, texts, kept) for _, value in pairs):
             lines = _all_before_any(place, pairs, texts, kept)
         if found:
@@ -461,6 +461,18 @@ def _given_names(node: ast.AST) -> list[tuple[ast.Name, ast.expr]]:
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         pairs = list(zip(target.elts, value.elts, strict=False))
     return [(one, given) for one, given in pairs if isinstance(one, ast.Name)]
+
+
+def _fitting(place: Place, entry: ast.expr, value: ast.expr, texts: set[str], kept: set[str]) -> str:
+    """A value that an entry is given; of another size, as other inputs have, ``copy_`` would repeat it."""
+    function, made = place.source.function_of(entry), value
+    if isinstance(value, ast.Name) and function is not None and value.id not in arguments_of(function):
+        pairs = [pair for part in function.body for n in within(part) for pair in _given_names(n)]
+        given = [each for name, each in pairs if name.id == value.id]
+        made = given[0] if len(given) == 1 else entry
+    if not is_pure(place, made) or _reads_one(place, made, texts, kept):
+        return _alone_of(place, value)
+    return f"{place.source.bracketed(value)}{'.detach()' * place.trains}.view_as({place.text(entry)})"
 
 
 def _alone_of(place: Place, value: ast.expr) -> str:
