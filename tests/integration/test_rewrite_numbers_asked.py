@@ -49,7 +49,8 @@ def _lines(lines: str, folder: Path, helper: str = "") -> str:
     return "\n".join(line for line in fix.diff.splitlines() if line.startswith("+"))
 
 
-@pytest.mark.parametrize("spelling", [pytest.param(n, marks=[pytest.mark.sweep] * (n != "match")) for n in IN_A_LINE])
+@pytest.mark.sweep
+@pytest.mark.parametrize("spelling", IN_A_LINE)
 def test_a_number_that_a_line_asks_for_itself_is_read(spelling: str, tmp_path: Path) -> None:
     # GIVEN a line that asks a number for what it is WHEN fixed
     text = _lines(IN_A_LINE[spelling], tmp_path)
