@@ -20,6 +20,8 @@ from paramgraph_kit.rewrite.proving.closeness import loosely_apart
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
 from paramgraph_kit.rewrite.proving.proof import STEPS, WARM_UP, Arguments, Prover, Seen, Truth
 from paramgraph_kit.rewrite.result import ANEW, Rewriting
+from paramgraph_kit.rewrite.set_numbers import kept_by as kept_by
+from paramgraph_kit.rewrite.set_numbers import wrong_set
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.reach import owner_of, settings_of
@@ -33,11 +35,15 @@ MOST_FAR = 2  # numbers that a step asks about and that lie further away
 _CAPTURED = WARM_UP + 1  # steps that have today's numbers: a warm-up, and the one that is captured
 
 
-def wrong_given(attempt: Lending, truth: Truth, lines: Lent) -> str:
-    """What replays do otherwise as the numbers that the function is given move on; "" where nothing."""
-    names = _numbers(attempt)
-    if not names or attempt.prover.is_part:
+def wrong_given(attempt: Lending, truth: Truth, lines: Lent, failures: Sequence[Failure]) -> str:
+    """What replays do otherwise as the numbers that the function is given, or finds, move on; "" where nothing."""
+    if attempt.prover.is_part:
         return ""
+    names = _numbers(attempt)
+    return (_wrong_with(attempt, truth, lines, names) if names else "") or wrong_set(attempt, truth, lines, failures)
+
+
+def _wrong_with(attempt: Lending, truth: Truth, lines: Lent, names: dict[int | str, str]) -> str:
     until = worked_s() + LIMIT_S
     for start in (1, *_far(attempt, names)):
         if start > 1 and worked_s() >= until:

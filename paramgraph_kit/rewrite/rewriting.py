@@ -34,7 +34,7 @@ from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.filled_anew import WHY, frozen_fills
 from paramgraph_kit.rewrite.little import tell_share, told_of_little, with_more
 from paramgraph_kit.rewrite.memory_owners import MEMORY, OTHER_MEMORY, tensor_slots
-from paramgraph_kit.rewrite.moving_numbers import for_each_number, with_numbers_moving, wrong_given
+from paramgraph_kit.rewrite.moving_numbers import for_each_number, kept_by, with_numbers_moving, wrong_given
 from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_wrong_there
 from paramgraph_kit.rewrite.proving.constructed import wrongly_made
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
@@ -300,11 +300,11 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             return made
         if not (why := unlike(attempt.prover, truth, rounds, attempt.sources.values())):
             why, untried = wrong_later(attempt, truth, rounds)
-            why = why or wrong_given(attempt, truth, rounds)
+            why = why or wrong_given(attempt, truth, rounds, failures)
             wrong, not_run = wrongly_made(attempt.sources, rounds.texts, attempt.space, owner_of(attempt.function))
             why, untried = why or wrong, [*untried, *not_run]
             if why:
-                found.verified, found.left = [why], list(failures)
+                found.verified, found.left, found.stale = [why], list(failures), kept_by(why)
                 break
             if truth.conditions.prover is attempt.prover:
                 made.verified += [*truth.conditions.provided(rounds), *truth.conditions.untried()]

@@ -22,6 +22,7 @@ from paramgraph_kit.verbs._own_captures import (
     as_after_a_call,
     headed,
     is_launch,
+    leave_around,
     of_captures,
     told_as_launch,
 )
@@ -141,7 +142,10 @@ class Diagnose:
             failed = {r.code.co_filename for r in regions if any(not each.whole for each in regions)}
             found = of_captures(self._of, found, regions, limit_s, fix)
             if failed:
+                known = {id(f) for f in found.failures}
                 behind_failed(self._of, what, (args, kwargs), found, failed, limit_s)
+                if found.fix is not None:
+                    leave_around(found.fix, (f for f in found.failures if id(f) not in known))
             return found
         if inside:
             called = partial(as_after_a_call, what, args, kwargs, limit_s)

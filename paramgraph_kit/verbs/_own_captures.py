@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from paramgraph_kit.doctor.diagnosis import Diagnosis
+from paramgraph_kit.doctor.diagnosis import Diagnosis, Fix
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.verbs._several_graphed import of_several
 
@@ -28,6 +28,7 @@ _KEPT = (
     "what goes behind a launch is given what the captured call has returned: keep that at the capture, and its object "
     "where the replay stands elsewhere"
 )
+_AROUND = "{}  [{}]: around the graph, and no line of this diff: what is said of it above"
 _DIAGNOSED = "diagnose("  # where what has no line of the program's is told
 _WAYS = ("branch-frozen", "host-random")
 _GONE = ("autocast-cache", "stale-input")
@@ -96,8 +97,10 @@ def of_captures(
     name, _, where = head_of(whole)
     ended = [f for f in whole.failures if not _is_silent(f)]
     found, notes, fixed = [*whole.failures], [_NOTE, *whole.notes], None
+    tried = set[tuple[str, tuple[str, int] | None]]()
     for region in {_what(each): each for each in regions if each.function is not None}.values():
         part = _part_of(diagnose, region, limit_s, fix)
+        tried |= {(f.code, _line(f)) for f in part.failures}
         of_several(part, region, regions)
         turns = behind_turns(part.failures, region)
         inside = [f for f in part.failures if f.code not in _ENDS and (_may_be(f, region) or turns(f))]
@@ -131,7 +134,17 @@ def of_captures(
     found.sort(key=lambda f: order_of(f.frame))
     result = Diagnosis(found, headed(name, found, where), notes, whole.state)
     result.fix = fixed
+    if fixed is not None:
+        leave_around(fixed, [f for f in found if (f.code, _line(f)) not in tried])
     return result
+
+
+def leave_around(fix: Fix, around: Iterable[Failure]) -> None:
+    """Say of a diff of what a capture holds that it mends nothing around it, where that is wrong, too."""
+    out = {line[1:].strip() for line in fix.diff.splitlines() if line[:1] == "-"}
+    left = [f for f in around if f.frame is not None and f.frame.text.strip() not in out]
+    fix.complete = fix.complete and not left
+    fix.instead += [_AROUND.format(f.frame.label(), f.code) for f in left if f.frame is not None]
 
 
 def _in_lines_of_failed(found: list[Failure], ended: Sequence[Failure], regions: Sequence[Region]) -> list[Failure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import linecache
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from types import CodeType
 from typing import Any
@@ -176,6 +176,15 @@ def here(node: ast.AST, apart: tuple[type[ast.AST], ...] = FUNCTIONS) -> Iterato
         if not isinstance(node, apart):
             yield node
             waiting += reversed(children(node))
+
+
+def round_of(node: ast.AST) -> Sequence[ast.AST]:
+    """What each round of a loop, or of a comprehension, runs; nothing of anything else."""
+    if isinstance(node, LOOPS):
+        return node.body
+    if isinstance(node, ast.DictComp):
+        return node.key, node.value
+    return (node.elt,) if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)) else ()
 
 
 def nodes_of(code: CodeType) -> Iterator[ast.AST]:

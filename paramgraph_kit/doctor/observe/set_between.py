@@ -15,13 +15,13 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from paramgraph_kit.doctor.explain.syntax import (
     FUNCTIONS,
-    LOOPS,
     elements_of,
     every,
     here,
     last_line,
     last_name,
     nodes_of,
+    round_of,
     tree_of,
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -293,9 +293,7 @@ def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple
     """Statements of loops that also call the function, and of the functions that these call."""
     name = getattr(scope.body, "name", "<module>")
     for loop in (n for statement in scope.body.body for n in here(statement, _FUNCTIONS)):
-        if not isinstance(loop, LOOPS):
-            continue
-        inside = [n for statement in loop.body for n in here(statement, _FUNCTIONS)]
+        inside = [n for part in round_of(loop) for n in here(part, _FUNCTIONS)]
         calls = [n for n in inside if isinstance(n, ast.Call)]
         if any(last_name(n.func) in CAPTURES for n in calls):
             continue

@@ -14,13 +14,13 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import (
     FUNCTIONS,
-    LOOPS,
     MAKERS,
     children,
     elements_of,
     first_line,
     here,
     last_name,
+    round_of,
     tree_of,
     writes_in_place,
 )
@@ -375,8 +375,8 @@ class _Calls:
                 )
 
             for node in (n for statement in scope.body.body for n in here(statement, _FUNCTIONS)):
-                if isinstance(node, LOOPS):
-                    calls = [n for s in node.body for n in here(s, _FUNCTIONS) if isinstance(n, ast.Call)]
+                if again := round_of(node):
+                    calls = [n for s in again for n in here(s, _FUNCTIONS) if isinstance(n, ast.Call)]
                     captures = any(last_name(n.func) in CAPTURES for n in calls)
                     if not captures and any(map(runs, calls)) and any(map(moves, calls)):
                         return True
@@ -402,7 +402,7 @@ class _Calls:
                     waiting.append(caller)
         for scope in (s for s in self.scopes if isinstance(s.body, ast.Module)):
             for node in ast.walk(scope.body):
-                if isinstance(node, LOOPS) and any(self._at_top(n, scope) for s in node.body for n in here(s)):
+                if any(self._at_top(n, scope) for s in round_of(node) for n in here(s)):
                     return False
             search, callers = Search(scope.names, function, set()), callers_in(scope.file, function)
             for statement in scope.body.body:
