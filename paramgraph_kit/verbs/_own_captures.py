@@ -265,6 +265,7 @@ def add_frozen(
             found.notes = (*found.notes, NOT_ASKED)
         of_several(part, region, regions)
         inside = [_named(f, region) for f in part.failures if _is_frozen(f, region) and _may_be(f, region)]
+        inside = [f for f in inside if not _is_set_at(f, [replace(g, code=f.code) for g in found.failures])]
         if inside := [f for f in inside if _line(f) not in told and not _is_around(f, region)]:
             found.failures = (*found.failures, *inside)
             if part.fix is not None and part.fix.pieces:  # which the graph that is there would go on to replay
