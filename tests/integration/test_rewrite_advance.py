@@ -134,13 +134,6 @@ def f(x):
     y = x + torch.rand_like(x) if x.sum() > -1 else x
     return y * 2
 """,
-    "a lookup that its condition guards": """
-table = torch.arange(4.0, device=device)
-args = (torch.rand(4, device=device), torch.tensor(2, device=device))
-def f(x, i):
-    y = table[i] if i < 4 else x.sum()
-    return x * y
-""",
     "a loop that writes until it ends": """
 kept = torch.zeros(4, device=device)
 args = (torch.rand(4, device=device),)
