@@ -55,12 +55,12 @@ SEEN = "seen = self.force.position; seen = seen * 2; return seen"
 LATER = "kept = torch.where(accepted, proposal, self.state); self.state = kept"
 
 
-def told(tmp_path: Path, **parts: str) -> list[tuple[str, str]]:
+def told(tmp_path: Path, helper: str = "", **parts: str) -> list[tuple[str, str]]:
     """What is told of such a program, with its line."""
     program = PROGRAM
     for name, text in sorted((USUAL | parts).items()):  # GIVEN behind AHEAD
         program = program.replace(name, text)
-    names = load(PRELUDE + program, tmp_path / "program.py")
+    names = load(PRELUDE + helper + program, tmp_path / "program.py")
     with quiet():
         found = pgk.diagnose(names["step"], *names["args"])
     return [(f.code, f.frame.text if f.frame is not None else "") for f in found.failures]
@@ -121,3 +121,45 @@ def test_an_input_that_is_named_for_the_next_call_is_read_ahead_of_its_next_copy
     # THEN it needs a copy where the next input is there by then, and is right where it is not
     fixes = [f.fix.partition("after ")[2].strip() for f in found if f.fix is not None]
     assert fixes == ["self.last = self.frame.clone()"] * is_late
+
+
+EASED = """
+def eased(x):
+    x = x * 0.9
+    return x + 0.1
+"""
+STATIC = """
+static, graph, out = torch.zeros(4, device=device), cuda.CUDAGraph(), None
+def capture():
+    global out
+    eased(static)
+    with cuda.graph(graph):
+        out = eased(static)
+def main():
+    capture()
+    results = []
+    for i in range(3):
+        static.copy_(torch.full((4,), float(i), device=device))
+        graph.replay()
+        results.append(out.clone())
+    return torch.stack(results)
+step, args = main, ()
+"""
+
+
+def test_a_helpers_own_name_for_the_input_is_no_state(tmp_path: Path) -> None:
+    # GIVEN a static input that is filled ahead of each replay, and a helper that gives its argument another value
+    # WHEN it is diagnosed
+    names = load(PRELUDE + EASED + STATIC, tmp_path / "program.py")
+    with quiet():
+        found = pgk.diagnose(names["step"])
+    # THEN nothing is told: what the helper calls it next is no state of whoever has the input
+    assert not found.failures, found
+
+
+def test_a_state_that_a_helper_reads_is_told_where_it_is_one(tmp_path: Path) -> None:
+    # GIVEN a sampler whose state is the input itself, and which gives it to such a helper
+    last = "self.state = torch.where(accepted, proposal, eased(self.state))"
+    # WHEN it is diagnosed
+    # THEN the line that has the state is told, and not the helper's
+    assert told(tmp_path, **AHEAD, LAST=last, helper=EASED) == [("output-alias", last)]

@@ -54,10 +54,15 @@ def written_over(region: Region) -> Iterator[Failure]:
 
 def arguments_of(code: CodeType) -> set[str]:
     """The arguments of a function, also ``*args`` and ``**kwargs``, that it gives no other value."""
-    more = bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
     names = (n for n in nodes_of(code) if isinstance(n, ast.Name))
     stored = {n.id for n in names if not isinstance(n.ctx, ast.Load)}
-    return {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + more]} - stored
+    return argument_names(code) - stored
+
+
+def argument_names(code: CodeType) -> set[str]:
+    """The same with those that it gives another value."""
+    more = bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+    return {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + more]}
 
 
 def _copied(nodes: list[ast.AST]) -> Iterator[tuple[tuple[str, str], str]]:

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of, pairs_of, spans
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_line, nodes_of, pairs_of, spans
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe.callers_tensors import TITLE
+from paramgraph_kit.doctor.observe.callers_tensors import TITLE, argument_names
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
 from paramgraph_kit.doctor.observe.held import is_a
@@ -76,8 +76,7 @@ class ReboundStates:
         yield from self._told.values()
 
     def _tell(self, key: int, over: _Over) -> None:
-        frame = next(frames_of_the_user(), None)
-        path = _path(frame, key) if frame is not None else None
+        frame, path = _read_in([*frames_of_the_user()], key, over.at)
         if frame is None or path is None or re.search(rf"(?<![\w.]){re.escape(path)}(?!\w)", over.at.text):
             return
         at = frame_at(frame.f_code, frame.f_lineno)
@@ -116,6 +115,33 @@ def _named_behind(frame: FrameType, path: str, key: int, copied: Frame) -> ast.s
             if is_a(meant, torch.Tensor) and storage_key(meant) == key and is_behind:
                 return node
     return None
+
+
+def _read_in(frames: list[FrameType], key: int, copied: Frame) -> tuple[FrameType | None, str | None]:
+    """The function that reads this memory as a state of its own, and by what path.
+
+    An argument is a name for what the caller has: ``x = self.fc(x)`` of a layer's says nothing of that, and whoever
+    calls it is asked instead, but where the function itself copies there, or nobody else runs.
+    """
+    for frame, outer in zip(frames, [*frames[1:], None], strict=True):
+        path = _path(frame, key)
+        copies = frame_at(frame.f_code, copied.line)
+        own = copies is not None and copies.file == copied.file
+        own = own and frame.f_code.co_firstlineno <= copied.line <= last_line(frame.f_code)
+        if outer is None or own or not _is_given(frame, key, path):
+            return frame, path
+    return None, None
+
+
+def _is_given(frame: FrameType, key: int, path: str | None) -> bool:
+    """Whether a function has this memory as an argument alone."""
+    names = argument_names(frame.f_code)
+    if path is not None:
+        return path in names
+    held = [frame.f_locals.get(name) for name in names]
+    parts = [*held, *(e for v in held if type(v) is tuple for e in v)]
+    parts += [e for v in held if type(v) is dict for e in v.values()]
+    return any(is_a(each, torch.Tensor) and storage_key(each) == key for each in parts)
 
 
 def _path(frame: FrameType, key: int) -> str | None:
