@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, nodes_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_line, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.callers_tensors import CAUSE, ENTRIES, NAMED, TITLE, WHOLE, arguments_of
 from paramgraph_kit.doctor.observe.held import is_a
@@ -54,6 +54,7 @@ class _Input:
     given: list[_Given]  # innermost first
     read: bool = False  # a graph of those captures reads it
     over: bool = False  # a later call, which was given another tensor, has written to it
+    beside: CodeType | None = None  # another function of the same class, or file, that has done so
 
 
 class CallersInputs:
@@ -88,6 +89,9 @@ class CallersInputs:
             if again and own.over:
                 self._tell(own)
             own.over = again is False
+            here = _given_beside(own, key) if again is None else None
+            if again is None and (here is None or not here[1]):
+                own.beside = here[0] if here is not None else None
 
     def copied(self, tensors: list[torch.Tensor]) -> None:
         """A tensor is copied to itself, by the function that is looked at, which has kept it and copies more there."""
@@ -97,6 +101,9 @@ class CallersInputs:
         if own is not None and own.read:
             outer = [*frames_of_the_user()][-1:]
             if any(each.has(frame, key) for frame in outer for each in own.given):
+                self._tell(own)
+            elif own.beside is not None and (keeps := _keeper(own, key)) is not None:
+                own.given.insert(0, keeps)
                 self._tell(own)
 
     def read(self, keys: Iterable[int]) -> None:
@@ -147,6 +154,31 @@ def _given_again(own: _Input, key: int) -> bool | None:
     return next((has for has in answers if has is not None), None)
 
 
+def _given_beside(own: _Input, key: int) -> tuple[CodeType, bool] | None:
+    """The innermost function beside those, of their class or file, that is given tensors; whether it has this memory.
+
+    What a caller fills by itself is none of that: the same function is given the memory, and has written another there.
+    """
+    known = {(each.code.co_filename, _scope(each.code)) for each in own.given}
+    for frame in frames_of_the_user():
+        if (frame.f_code.co_filename, _scope(frame.f_code)) in known:
+            held = [frame.f_locals.get(name) for name in arguments_of(frame.f_code)]
+            if any(True for _ in _tensors(held, _DEEP)):
+                return frame.f_code, _has(held, key, _DEEP)
+    return None
+
+
+def _keeper(own: _Input, key: int) -> _Given | None:
+    """The function that has copied others there, and is given this memory now, by the name of that."""
+    here = _given_beside(own, key)
+    frame = next((f for f in frames_of_the_user() if f.f_code is own.beside), None)
+    if here is None or here != (own.beside, True) or frame is None:
+        return None
+    given = ((name, frame.f_locals.get(name)) for name in sorted(arguments_of(frame.f_code)))
+    names = ((name, type(value)) for name, value in given if _has(value, key, 1))
+    return next((_Given(frame.f_code, *each, last_line(frame.f_code)) for each in names), None)
+
+
 def _is_held_outside(own: _Input, key: int) -> bool:
     """Whether a function that runs now has a variable with this memory, and none that runs is of those who keep it."""
     frames, kept = [*frames_of_the_user()], {_scope(each.code) for each in own.given} - {""}
@@ -164,7 +196,16 @@ def _where(own: _Input) -> tuple[Frame, str, str, str]:
         copied, nodes = each.copied(), [*nodes_of(each.code)]
         for node in (n for n in nodes if isinstance(n, ast.Assign)):
             alone = not any(len([*elements_of(t)]) > 1 for t in node.targets)
-            if alone and isinstance(node.value, ast.Name) and node.value.id == each.name and node.lineno <= each.line:
+            if not isinstance(node.value, ast.Name) or node.value.id != each.name or node.lineno > each.line:
+                continue
+            if not alone and issubclass(each.kind, (tuple, list)):
+                return (
+                    frame_at(each.code, node.lineno),
+                    ast.unparse(node),
+                    f"this line with `{copied}` for `{each.name}`",
+                    each.name,
+                )
+            if alone:
                 target = ast.unparse(node.targets[0])
                 read = any(_reads(n, each.name) for n in nodes if isinstance(n, ast.With) and n.lineno == each.line)
                 also = f"; in the capture `{target}` for `{each.name}`" if read else ""

@@ -6,9 +6,11 @@ import ast
 from collections.abc import Sequence
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, spans
+from paramgraph_kit.doctor.observe.callers_tensors import ENTRIES, WHOLE
 from paramgraph_kit.doctor.observe.launch_words import ANEW
 
 GROW = ("cat", "concat", "concatenate", "hstack", "vstack")
+_PAIR, _AS_IT_IS = 2, "this line as it is"
 ROWS = "new rows by index_copy_ at a position on the device that is added to in place, and a mask of the filled"
 
 
@@ -18,8 +20,10 @@ def launches(functions: Sequence[ast.FunctionDef]) -> bool:
     return not functions or any(last_name(n.func) in ("replay", "graph") for n in calls)
 
 
-def is_made_first(functions: Sequence[ast.FunctionDef], target: ast.expr | None, tree: ast.AST | None) -> str:
-    """The beginning of words for a method that alone gives its object what it writes later; "" for any other."""
+def made_first(
+    node: ast.AST, functions: Sequence[ast.FunctionDef], target: ast.expr | None, tree: ast.AST | None, copied: str
+) -> str:
+    """Words for a method that alone gives its object what it writes later, by ``copied``; "" for any other."""
     own = functions[-1] if functions and functions[-1].args.args else None
     if own is None or not isinstance(target, ast.Attribute) or ast.unparse(target.value) != own.args.args[0].arg:
         return ""
@@ -28,7 +32,43 @@ def is_made_first(functions: Sequence[ast.FunctionDef], target: ast.expr | None,
     added = {id(n.target) for n in ast.walk(tree or own) if isinstance(n, ast.AugAssign)}
     inside = {id(n) for n in ast.walk(own)} | added
     alone = all(id(n) in inside for n in stores if n.attr == target.attr)
-    return f"`if hasattr({ast.unparse(target.value)}, {target.attr!r}):" if alone else ""
+    first = _AS_IT_IS if ".data.copy_(" in copied else _as_it_begins(node, functions)
+    has = f"hasattr({ast.unparse(target.value)}, {target.attr!r})"
+    return f"`if {has}: {copied}`, and else {first}" if alone else ""
+
+
+def is_made_where_absent(tree: ast.AST | None, statement: ast.stmt) -> bool:
+    """Whether a line gives an object what it has not yet, as ``hasattr`` says: behind that time it runs no more."""
+    nodes = [*ast.walk(tree)] if tree is not None else []
+    gone = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Del)}
+    for branch in (n for n in nodes if isinstance(n, ast.If) and spans(n, statement.lineno)):
+        asks, absent = branch.test, branch.orelse
+        if isinstance(asks, ast.UnaryOp) and isinstance(asks.op, ast.Not):
+            asks, absent = asks.operand, branch.body
+        if not isinstance(asks, ast.Call) or last_name(asks.func) != "hasattr" or len(asks.args) != _PAIR:
+            continue
+        owner, name = ast.unparse(asks.args[0]), getattr(asks.args[1], "value", None)
+        inside = [n for s in absent for n in ast.walk(s)]
+        stores = (n for n in inside if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+        own = any(n.attr == name and ast.unparse(n.value) == owner for n in stores)
+        if own and name not in gone and any(n is statement for n in inside):
+            return True
+    return False
+
+
+def _as_it_begins(node: ast.AST, functions: Sequence[ast.FunctionDef]) -> str:
+    """What a line becomes where it is the first: what is written later is no tensor of a caller's own."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Name) or not functions:
+        return _AS_IT_IS
+    given, inside = functions[-1].args, [*ast.walk(functions[-1])]
+    names = {each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+    stored = {n.id for n in inside if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    name = node.value.id
+    if name not in names - stored:
+        return _AS_IT_IS
+    if any(isinstance(each, (ast.Tuple, ast.List)) for each in node.targets):
+        return f"this line with `{ENTRIES.format(name)}` for `{name}`"
+    return f"`{' = '.join(map(ast.unparse, node.targets))} = {WHOLE.format(name)}`"
 
 
 def runs_ahead_too(line: int, tree: ast.AST | None, captures: str) -> bool:

@@ -32,7 +32,7 @@ from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.host_tests import WORDS, is_in_key
 from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, is_anew
-from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, is_made_first, launches, runs_ahead_too
+from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, launches, made_first, runs_ahead_too
 from paramgraph_kit.doctor.observe.moved_together import (
     GRADIENTS,
     all_read,
@@ -269,13 +269,13 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         if larger := as_large_as_it_gets(target, line.value, *shapes) if not target.endswith(".data") else "":
             return larger
         where = "behind the replay that makes it" if made_there else "ahead of g.replay()"
-        kept = _kept_as_it_is(line) if target.endswith(".data") else ""
         tree = tree_of(line.file) or ast.Module([], [])
         around = [f for f in _functions_in(tree) if spans(f, line.node.lineno)]
-        if first := "" if made_there or launches(around) else is_made_first(around, line.target, tree):
-            return f"{first} {target}{data}.copy_({given})`, and else this line as it is"
+        copied = f"{target}{data}.copy_({given})"
+        if first := "" if made_there or launches(around) else made_first(line.node, around, line.target, tree, copied):
+            return first
         where = f", {where}" if made_there or launches(around) else ""
-        return f"{target}{data}.copy_({given}){where}{kept}"
+        return f"{copied}{where}{_kept_as_it_is(line) if target.endswith('.data') else ''}"
     if code == "scalar-frozen" and not moved.part and _all_take_a_tensor(region, moved):
         # What has it is exchanged, or elsewhere only a number can stand in its place, as at the end of a slice.
         of_another = line.with_owner or not _same_path(line.target, moved.use.node)

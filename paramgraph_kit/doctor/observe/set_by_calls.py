@@ -32,6 +32,7 @@ from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unbound
 from paramgraph_kit.doctor.observe.host_tests import decides_alone_in_key
 from paramgraph_kit.doctor.observe.lies import is_copied_from
+from paramgraph_kit.doctor.observe.made_first import is_made_where_absent
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
 from paramgraph_kit.doctor.observe.picked_tensors import PICKS, picks_words
 from paramgraph_kit.doctor.observe.places import line_of
@@ -249,9 +250,8 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
         for place, target, statement in _setters(use, owner, scopes):
             search = _Calls(place, use, owner, scopes)
             is_tensor = is_a(use.value(), torch.Tensor)
-            if _is_run(place, ran, search) or (is_tensor and _is_captured_with(place, statement)):
-                continue
-            if is_tensor and writes_in_place(statement):
+            begins = is_tensor and (_is_captured_with(place, statement) or is_made_where_absent(place.node, statement))
+            if begins or (is_tensor and writes_in_place(statement)) or _is_run(place, ran, search):
                 continue
             between = search.between(function)
             if not between and (key in found or search.only_sets_up(function)):
