@@ -90,6 +90,7 @@ def of_captures(
     from paramgraph_kit.doctor.observe.behind_turns import behind_turns
     from paramgraph_kit.doctor.observe.called_beside import stepped_beside
     from paramgraph_kit.doctor.observe.freed_words import without_cache
+    from paramgraph_kit.doctor.observe.moved_words import unfilled
     from paramgraph_kit.doctor.observe.other_numbers import TAKES_NO_OTHERS
     from paramgraph_kit.doctor.observe.places import order_of
     from paramgraph_kit.doctor.observe.results_of_each import is_of_each
@@ -132,7 +133,7 @@ def of_captures(
     if any(f.code in _WAYS for f in found):  # one way has a graph there, and another has none
         found = [f for f in found if f.code != "no-capture"]
     found.sort(key=lambda f: order_of(f.frame))
-    result = Diagnosis(found, headed(name, found, where), notes, whole.state)
+    result = Diagnosis(found, headed(name, found, where), unfilled(notes, found), whole.state)
     result.fix = fixed
     if fixed is not None:
         leave_around(fixed, [f for f in found if (f.code, _line(f)) not in tried])

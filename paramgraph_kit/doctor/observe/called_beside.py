@@ -22,6 +22,8 @@ from paramgraph_kit.doctor.observe.own_regions import Region
 
 _FILLS = re.compile(r"ahead of g\.replay\(\) (?=`[\w.]+\.fill_\()")
 _FILLED = re.compile(r"ahead of (?:self\.)?[\w.]+\.replay\(\) `(?P<held>self\.\w+)\.fill_\((?P<path>self\.[\w.]+)\)`")
+_FIRST = re.compile(r"at the end of `\w+` |ahead of the first capture ")
+_MAKES = ("__init__", "__post_init__")
 _MADE = "before the capture `"
 _MADE_FIRST = re.compile(
     r"(?P<head>(?:before the capture|at the end of `__init__`): )"
@@ -42,8 +44,22 @@ def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
     lines = {getattr(n, "lineno", 0) for n in nodes}
     behind = [n for n in calls if n.lineno > line or any(n.lineno in each and line in each for each in loops)]
     if not behind or not min(lines) <= line <= max(lines):
+        ahead = calls and calls[0].lineno < region.line and _FIRST.search(fix) and _set_elsewhere(fix, region, line)
+        behind = calls[:1] if ahead else []
+    if not behind:
         return fix
     return _FILLS.sub(f"ahead of g.replay(), and of line {behind[0].lineno}, which calls it as it is, ", fix)
+
+
+def _set_elsewhere(fix: str, region: Region, line: int) -> list[int]:
+    """The other lines that set what is filled, where its object is made already: a warm-up finds what they gave."""
+    found, tree = _FILLED.search(fix), tree_of(region.code.co_filename)
+    if found is None or tree is None:
+        return []
+    path = found["path"]
+    nodes = [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2]) and n.name not in _MAKES]
+    stores = [n for f in nodes for n in ast.walk(f) if isinstance(n, ast.Attribute) and ast.unparse(n) == path]
+    return sorted({n.lineno for n in stores if isinstance(n.ctx, ast.Store)} - {line})
 
 
 def filled_where_given(fix: str, region: Region, node: ast.AST, target: str, reader: str) -> str:
@@ -69,7 +85,9 @@ def filled_where_given(fix: str, region: Region, node: ast.AST, target: str, rea
     held = found["held"]
     if owner and owner != path.rpartition(".")[0]:  # as that line calls what has it
         held, path = f"{owner}.{held.rpartition('.')[2]}", target
-    more = f", and behind this line `{held}.fill_({path})`, as `{reader}` also runs without a graph"
+    others = _set_elsewhere(fix, region, line) if _FIRST.search(fix) else []
+    lines = f"this line, and line {', '.join(map(str, others))}," if others else "this line"
+    more = f", and behind {lines} `{held}.fill_({path})`, as `{reader}` also runs without a graph"
     return _FILLED.sub(lambda each: each[0] + more, fix)
 
 

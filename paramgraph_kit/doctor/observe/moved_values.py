@@ -49,6 +49,7 @@ from paramgraph_kit.doctor.observe.moved_words import (
     of_call,
     of_none,
     of_owner,
+    once,
     tested,
     through,
 )
@@ -127,11 +128,9 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
                 continue
         if not lines and _ALIKE.get(code, {code}) & codes:
             continue
-        for line in lines:
-            if (code, line.frame) not in known:
-                failure = _failure(region, moved, code, line)
-                at = (code, line.frame)
-                together[at] = both(together[at], failure) if at in together else failure
+        for failure in once([_failure(region, moved, code, line) for line in lines if (code, line.frame) not in known]):
+            at = (code, failure.frame)
+            together[at] = both(together[at], failure) if at in together else failure
         if not lines:
             failure = BY_ID[code].failure(_said(moved), _read_at(moved))
             fix = _where_read(region, moved) if code == "scalar-frozen" and not moved.part else behind_it(moved)

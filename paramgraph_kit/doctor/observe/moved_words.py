@@ -34,6 +34,7 @@ OF_ALL = (  # what zeros among many change
     *("sort", "argsort", "cat", "concat", "stack", "mse_loss", "cross_entropy", "l1_loss", "nll_loss", "cumprod"),
 )
 MOST_READS = 3  # of one number that are told
+_NONE = "a graph for each value is none"  # of a number that moves on
 _REPLAY = re.compile(r"(?<![\w.\])])g\.replay\(\)")  # the placeholder, and no `self.g.replay()` of the user's own
 
 
@@ -239,7 +240,7 @@ def of_owner(path: str, kind: str, owner: str = "") -> str:
 
 def moves_on(path: str, kind: str, then: float) -> str:
     """A number that each launch moves on, read where torch takes a number alone."""
-    never = "this line as it is; a graph for each value is none, as no value comes twice"
+    never = f"this line as it is; {_NONE}, as no value comes twice"
     if type(then) is int:
         held = held_for(path)
         made = f"before the capture `{held} = torch.full((), {path}, device={kind!r})`"
@@ -255,6 +256,19 @@ def moves_on(path: str, kind: str, then: float) -> str:
         f"{never}; {of_owner(path, kind)}, where what takes only a number is written out with a tensor: "
         "`torch.sin(t)` for `math.sin(t)`, and its formula for a function that takes a rate"
     )
+
+
+def once(found: list[Failure]) -> list[Failure]:
+    """The lines that may have given a number its value: what is filled ahead of each replay has it of all of them."""
+    filled = [f for f in found if _NONE in f.fix]
+    return [f for f in found if any(f is each for each in filled) or "graph for each" not in f.fix] if filled else found
+
+
+def unfilled(notes: list[str], found: Iterable[Failure]) -> list[str]:
+    """Notes without those that a number is frozen which is told to be filled ahead of each replay."""
+    filled = [f.fix for f in found if f.code == "scalar-frozen" and ".replay()" in f.fix]
+    paths = {note: path for note in notes if (path := note.partition(" is frozen at ")[0]) != note}
+    return [note for note in notes if not any(f".fill_({paths.get(note, ' ')})" in fix for fix in filled)]
 
 
 def _written_at(path: str, held: str) -> str:
