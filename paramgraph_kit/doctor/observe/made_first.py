@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, spans
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, spans, tree_of
 from paramgraph_kit.doctor.observe.callers_tensors import ENTRIES, WHOLE
 from paramgraph_kit.doctor.observe.launch_words import ANEW
 
@@ -92,3 +92,18 @@ def as_large_as_it_gets(target: str, value: ast.expr | None, then: tuple[int, ..
     if isinstance(value, ast.Call) and last_name(value.func) in GROW:
         return f"{target} as large as it gets, made ahead of the capture: {ROWS}"
     return ANEW  # one that is large enough for all has rows of before in it, which the graph computes with
+
+
+def kept_as_it_is(file: str, at: ast.stmt) -> str:
+    """Where what a parameter has is kept to be given back, which the new numbers would be written into, too."""
+    tree = tree_of(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        values: list[ast.expr | None] = [node.value] if isinstance(node, (ast.Assign, ast.DictComp)) else []
+        values += [node.elt] if isinstance(node, (ast.ListComp, ast.GeneratorExp)) else []
+        values += node.args if isinstance(node, ast.Call) and last_name(node.func) == "append" else []
+        for value in values if getattr(node, "lineno", 0) != at.lineno else ():  # which copies by then
+            while isinstance(value, ast.Call) and last_name(value.func) in ("detach", "cpu") and not value.args:
+                value = value.func.value if isinstance(value.func, ast.Attribute) else None
+            if isinstance(value, ast.Attribute) and value.attr == "data":
+                return f"; and line {value.lineno} keeps `{ast.unparse(value)}.clone()` in place of that memory itself"
+    return ""

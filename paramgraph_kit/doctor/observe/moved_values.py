@@ -32,7 +32,13 @@ from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.host_tests import WORDS, is_in_key
 from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, is_anew
-from paramgraph_kit.doctor.observe.made_first import as_large_as_it_gets, launches, made_first, runs_ahead_too
+from paramgraph_kit.doctor.observe.made_first import (
+    as_large_as_it_gets,
+    kept_as_it_is,
+    launches,
+    made_first,
+    runs_ahead_too,
+)
 from paramgraph_kit.doctor.observe.moved_together import (
     GRADIENTS,
     all_read,
@@ -126,7 +132,8 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
             own = [each for each in lines if isinstance(each.target, ast.Attribute) and each.target.attr == name]
             if not own or len(own) < len(lines) or any((code, each.frame) in together for each in own):
                 continue
-        if not lines and _ALIKE.get(code, {code}) & codes:
+        of_module = code == "stale-input" and not lines and any(_has_too(region, each, moved) for each in every)
+        if of_module or (not lines and _ALIKE.get(code, {code}) & codes):
             continue
         for failure in once([_failure(region, moved, code, line) for line in lines if (code, line.frame) not in known]):
             at = (code, failure.frame)
@@ -143,6 +150,15 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     yield from (all_read(each) for each in read.values())
     # A buffer is told by its own name, and once.
     yield from (f for (code, at), f in together.items() if code == "stale-input" or ("stale-input", at) not in together)
+
+
+def _has_too(region: Region, other: Moved, buffer: Moved) -> bool:
+    """Whether a buffer is one of a module's whose memory a call exchanges, ``load_state_dict(assign=True)``."""
+    whole = other.use.value() if other.part and other.then[0] == "memory" else None
+    if not isinstance(whole, torch.nn.Module) or all(each is not buffer.use.owner() for each in whole.modules()):
+        return False
+    calls = [line.node for line in _given_at(region, other) if isinstance(line.node, ast.Call)]
+    return any(last_name(call.func) in (*EXCHANGES, "load_state_dict") for call in calls)
 
 
 def _read_at(moved: Moved) -> Frame | None:
@@ -274,7 +290,7 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
         if first := "" if made_there or launches(around) else made_first(line.node, around, line.target, tree, copied):
             return first
         where = f", {where}" if made_there or launches(around) else ""
-        return f"{copied}{where}{_kept_as_it_is(line) if target.endswith('.data') else ''}"
+        return f"{copied}{where}{kept_as_it_is(line.file, line.node) if target.endswith('.data') else ''}"
     if code == "scalar-frozen" and not moved.part and _all_take_a_tensor(region, moved):
         # What has it is exchanged, or elsewhere only a number can stand in its place, as at the end of a slice.
         of_another = line.with_owner or not _same_path(line.target, moved.use.node)
@@ -307,21 +323,6 @@ def _fix(region: Region, moved: Moved, code: str, line: _Line) -> str:
                 return moves_on(path, kind, moved.then[1])
             return graph_for_each(f"({test})" if " " in test else test or path)
         return graph_for_each(as_key(moved.use.text, moved.part, moved.owner))
-    return ""
-
-
-def _kept_as_it_is(line: _Line) -> str:
-    """Where what a parameter has is kept to be given back, which the new numbers would be written into, too."""
-    tree = tree_of(line.file)
-    for node in ast.walk(tree) if tree is not None else ():
-        values: list[ast.expr | None] = [node.value] if isinstance(node, (ast.Assign, ast.DictComp)) else []
-        values += [node.elt] if isinstance(node, (ast.ListComp, ast.GeneratorExp)) else []
-        values += node.args if isinstance(node, ast.Call) and last_name(node.func) == "append" else []
-        for value in values if getattr(node, "lineno", 0) != line.node.lineno else ():  # which copies by then
-            while isinstance(value, ast.Call) and last_name(value.func) in ("detach", "cpu") and not value.args:
-                value = value.func.value if isinstance(value.func, ast.Attribute) else None
-            if isinstance(value, ast.Attribute) and value.attr == "data":
-                return f"; and line {value.lineno} keeps `{ast.unparse(value)}.clone()` in place of that memory itself"
     return ""
 
 
