@@ -7,6 +7,7 @@ A rewriting is tried with this package's launcher, which also puts gradients bac
 from __future__ import annotations
 
 import ast
+import linecache
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,23 +22,34 @@ if TYPE_CHECKING:
 
     from paramgraph_kit.rewrite.result import Rewriting
 
+_WAYS, _PLAIN = 3, ("torch", "F", "math")
 THIN = 1 / 8  # of a step's operations
 _replayed = ContextVar("replayed", default=False)
+_apart = ContextVar("apart", default=False)
 
 
 @contextmanager
-def replayed_as_it_is() -> Iterator[None]:
-    """While this lasts what is rewritten is launched by a program's own replays."""
-    token = _replayed.set(True)
+def replayed_as_it_is(*, learns_apart: bool = False) -> Iterator[None]:
+    """While this lasts what is rewritten is launched by a program's own replays.
+
+    ``learns_apart``: an optimizer that nobody sees here takes its gradients, as behind ``make_graphed_callables``.
+    """
+    token, apart = _replayed.set(True), _apart.set(learns_apart)
     try:
         yield
     finally:
         _replayed.reset(token)
+        _apart.reset(apart)
 
 
 def is_replayed_as_it_is() -> bool:
     """Whether what is rewritten is launched by a program's own replays."""
     return _replayed.get()
+
+
+def learns_apart() -> bool:
+    """Whether an optimizer that nobody sees here takes the gradients of what is rewritten."""
+    return _apart.get()
 
 
 def is_thin(found: Rewriting) -> bool:
@@ -48,7 +60,27 @@ def is_thin(found: Rewriting) -> bool:
 
 def is_wrong_there(found: Rewriting, ran: Iterable[CodeType]) -> bool:
     """Whether a whole rewriting is none for a program's own replays: next to nothing, or a frozen zero, is captured."""
+    if _apart.get() and _leaves_out(found):
+        return True
     return _replayed.get() and (is_thin(found) or _keeps_zeros(found, {code.co_name for code in ran}))
+
+
+def _leaves_out(found: Rewriting) -> bool:
+    """Whether a layer that was left out is computed and not taken: it has gradients of zeros then, where it had none.
+
+    An optimizer with a decay, or with moments, moves it on.
+    """
+    texts = {file: "".join(line.rstrip("\n") + "\n" for line in lines) for file, lines in found.texts.items()}
+    return any(_chosen(text) > _chosen("".join(linecache.getlines(file))) for file, text in texts.items())
+
+
+def _chosen(text: str) -> int:
+    """How often ``torch.where`` chooses between a name and what a function of the user's gives."""
+    calls = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and len(n.args) == _WAYS]
+    wheres = [n.args[1:] for n in calls if last_name(n.func) == "where"]
+    wheres = [ways for ways in wheres if any(isinstance(each, ast.Name) for each in ways)]
+    given = [[n for each in ways for n in ast.walk(each) if isinstance(n, ast.Call)] for ways in wheres]
+    return sum(any(ast.unparse(c.func).split(".")[0] not in _PLAIN for c in each) for each in given)
 
 
 def _keeps_zeros(found: Rewriting, ran: set[str]) -> bool:

@@ -204,15 +204,19 @@ def _as_it_begins(tried: list[str], region: Region) -> list[str]:
 
 def _part_of(diagnose: Callable[..., Diagnosis], region: Region, limit_s: float, fix: bool) -> Diagnosis:
     """What is wrong with what a capture holds; autocast's cache is put right around it, and not in its lines."""
+    from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, spans
     from paramgraph_kit.doctor.observe.freed_words import without_cache
+    from paramgraph_kit.doctor.observe.own_regions import GRAPHED
     from paramgraph_kit.rewrite.own_launches import replayed_as_it_is
 
     given = region.function, region.args, region.kwargs, limit_s, False
     outside = fix and without_cache(region) != ""
-    with region.as_it_was(), replayed_as_it_is():
+    calls = (n for n in nodes_of(region.code) if isinstance(n, ast.Call) and last_name(n.func) == GRAPHED)
+    apart = any(spans(n, region.line) for n in calls)
+    with region.as_it_was(), replayed_as_it_is(learns_apart=apart):
         part = diagnose(*given, fix and not outside)
     if outside:
-        with region.as_it_was(cached=False), replayed_as_it_is():
+        with region.as_it_was(cached=False), replayed_as_it_is(learns_apart=apart):
             rest = diagnose(*given, True)
         rest.failures = (*(f for f in part.failures if f.code == "autocast-cache"), *rest.failures)
         part = rest

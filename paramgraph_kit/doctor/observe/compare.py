@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import alignment
 from paramgraph_kit.doctor.observe.alignment import Block
+from paramgraph_kit.doctor.observe.drawn_rounds import drawn_around
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.places import Place, Position, frame_of, position_of
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
@@ -261,6 +262,8 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
         parted = _parted(ran, others) if len(ran) > 1 else None
         frame = parted or _deciding(ran, [p for p in (*ran, after, before) if p], others)
         frame = _within_its_rounds(frame, ran[0], first, second) or _otherwise(frame, ran[0])
+        if len(ran) == 1 and not is_branch(frame):
+            frame = drawn_around(ran[0]) or frame
         follows = all(s.place.in_backward for s in (*first[a:b], *second[c:d]))
         if follows and (flag := _graphed(ran[0])) is not None:
             frame, follows = flag, False
