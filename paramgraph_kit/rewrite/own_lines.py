@@ -88,7 +88,10 @@ _STAYS = "stays as it is until"  # with all that was found there
 _MARK = re.compile(r"# (before|after) each launch\s*$")
 PLAIN = "without changing a line"  # of pieces that were proved of the lines as they are
 _TRIED = re.compile(rf", (?:{PLAIN}|with these lines)")
-_GIVEN = re.compile(r"^keep `[\w.]+` on the d|`(?:self\.)?\w+_in(?:_\d+)?\.(?:fill|copy)_\((?!\.\.\.)[^`]+\)`")
+_GIVEN = re.compile(
+    r"^keep `[\w.]+` on the d|once `[^`]+` is a tensor, as told |^each round of|^goes behind the launch with"
+    r"|`(?:self\.)?\w+_in(?:_\d+)?\.(?:fill|copy)_\((?!\.\.\.)[^`]+\)`"
+)
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
 _TOLD = ("host-counter", "print")

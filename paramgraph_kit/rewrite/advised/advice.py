@@ -50,6 +50,7 @@ from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
 from paramgraph_kit.rewrite.advised.sizes.spare_segment import spare_segment
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself, moved_by_what_is_read
 from paramgraph_kit.rewrite.advised.state.copied_modules import FIRST
+from paramgraph_kit.rewrite.advised.state.counted_in_rounds import computes_with_the_rate, counted_in_rounds
 from paramgraph_kit.rewrite.advised.state.decays import step_of_a_decay
 from paramgraph_kit.rewrite.advised.state.groups import called_for_itself, set_anew
 from paramgraph_kit.rewrite.advised.state.hooks import registered_once
@@ -340,6 +341,8 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 _ADVICE: tuple[Advice, ...] = (
     *FIRST,
+    counted_in_rounds,
+    computes_with_the_rate,
     rate_of_dropout,
     found_once,
     waits_for_its_error,

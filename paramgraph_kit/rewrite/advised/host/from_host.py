@@ -33,6 +33,7 @@ from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
 from paramgraph_kit.rewrite.advised.host.left_in_helpers import a_graph_for_its_answers
 from paramgraph_kit.rewrite.advised.host.several_numbers import found_by_a_method, is_chosen, made_in_branches
 from paramgraph_kit.rewrite.advised.sizes.rounds_given import OF_EACH
+from paramgraph_kit.rewrite.advised.state.counted_in_rounds import of_its_round, whole_of
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
 from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
@@ -219,7 +220,10 @@ def decided(place: Place) -> str:
             )
         if _is_many(one.value) or is_a_size(place, name):
             continue
-        return found_before(given, place.text(one.value), "", place, here, one.lineno)
+        if told := of_its_round(place, name, one):
+            return told
+        text, old = whole_of(place, name, one)
+        return found_before(given, text, "", place, f"here `{given}` for `{old}`", one.lineno)
     if (noted := _kept_there(place)) or (noted := made_in_branches(place) or found_by_a_method(place)):
         return noted
     for name, one in assignments(place):
