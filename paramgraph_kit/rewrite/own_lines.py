@@ -89,7 +89,7 @@ _MARK = re.compile(r"# (before|after) each launch\s*$")
 PLAIN = "without changing a line"  # of pieces that were proved of the lines as they are
 _TRIED = re.compile(rf", (?:{PLAIN}|with these lines)")
 _GIVEN = re.compile(
-    r"^keep `[\w.]+` on the d|once `[^`]+` is a tensor, as told |^each round of|^goes behind the launch with"
+    r"^keep `[\w.]+` on the d|once `[^`]+` is a tensor, as told |^each round of|^goes behind the launch with|^the sched"
     r"|`(?:self\.)?\w+_in(?:_\d+)?\.(?:fill|copy)_\((?!\.\.\.)[^`]+\)`"
 )
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay

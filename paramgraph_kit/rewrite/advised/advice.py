@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite.advised.asks.needs import NEEDS, size_of_what_is_giv
 from paramgraph_kit.rewrite.advised.asks.stays import found_once
 from paramgraph_kit.rewrite.advised.full_rank import by_qr
 from paramgraph_kit.rewrite.advised.host.drawn_before import drawn_before_each_launch, drawn_until
+from paramgraph_kit.rewrite.advised.host.drawn_below import drawn_below
 from paramgraph_kit.rewrite.advised.host.drawn_in_modules import drawn_there
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_each_round, drawn_order
 from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
@@ -343,6 +344,7 @@ _ADVICE: tuple[Advice, ...] = (
     *FIRST,
     counted_in_rounds,
     computes_with_the_rate,
+    drawn_below,
     rate_of_dropout,
     found_once,
     waits_for_its_error,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.expressions.decisions.branches import condition_of
-from paramgraph_kit.rewrite.source.edits import assigned, names_in
+from paramgraph_kit.rewrite.source.edits import assigned, names_in, within
 from paramgraph_kit.rewrite.source.place import Place, fresh
 
 
@@ -26,6 +26,23 @@ def chosen_together(place: Place, node: ast.If) -> str:
         f"compute both ways, and keep one of each: `{chosen} = {condition_of(place, node.test)}`, and "
         f"`{', '.join(names)} = {', '.join(each)}` in place of the branch"
     )
+
+
+def one_of_both(place: Place, node: ast.If, name: str) -> str:
+    """``ratio = a / b`` or, with ``else: ratio = 1.0``, that: a name that has no value ahead of the branch is none."""
+    test, new = condition_of(place, node.test), fresh("new", place.taken)
+    taken, left = (_alone(place, block, name) for block in (node.body, node.orelse))
+    gives = any(place.text(t) == name for part in node.orelse for n in within(part) for t, _ in assigned(n))
+    new = taken if node.orelse and taken else new
+    kept = left or (fresh("other", {*place.taken, new}) if gives else name)
+    return f"compute it in any case, and keep it or not: `{name} = torch.where({test}, {new}, {kept})`"
+
+
+def _alone(place: Place, block: list[ast.stmt], name: str) -> str:
+    """What a block gives to a name, where it does nothing else."""
+    pairs = [*assigned(block[0])] if len(block) == 1 and isinstance(block[0], ast.Assign) else []
+    texts = [place.text(value) for target, value in pairs if place.text(target) == name]
+    return texts[0] if len(pairs) == 1 and texts and "\n" not in texts[0] else ""
 
 
 def _given(block: list[ast.stmt]) -> dict[str, ast.expr] | None:

@@ -10,9 +10,11 @@ from paramgraph_kit.rewrite.advised.asks.by_where import by_where
 from paramgraph_kit.rewrite.advised.asks.cut_here import decided_here
 from paramgraph_kit.rewrite.advised.asks.masked_cuts import softened
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_number
 from paramgraph_kit.rewrite.source.widths import parts_of, width_at
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
+
+_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
 def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> str:
@@ -39,6 +41,11 @@ def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> 
         here = f"here `{of_one_size}`{_for_others(place)}"
     elif isinstance(node, ast.Assign) and whole in node.targets:
         here = f"here {all_of} and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
+    elif isinstance(node, ast.AugAssign) and whole is node.target:
+        new = f"{x} {_OPERATORS.get(type(node.op), '')} {place.source.bracketed(node.value)}"
+        if type(node.op) not in _OPERATORS or not is_number(node.value):  # others are as large as the part
+            return ""
+        here = f"here {all_of} and `{x}.copy_(torch.where({test}, {new}, {x}))`"
     elif picks := _of_an_order(place, whole, test):
         here = f"here {all_of}{picks}"
     else:

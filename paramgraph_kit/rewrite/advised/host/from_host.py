@@ -33,7 +33,7 @@ from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
 from paramgraph_kit.rewrite.advised.host.left_in_helpers import a_graph_for_its_answers
 from paramgraph_kit.rewrite.advised.host.several_numbers import found_by_a_method, is_chosen, made_in_branches
 from paramgraph_kit.rewrite.advised.sizes.rounds_given import OF_EACH
-from paramgraph_kit.rewrite.advised.state.counted_in_rounds import of_its_round, whole_of
+from paramgraph_kit.rewrite.advised.state.counted_in_rounds import of_its_round, stepped_behind, whole_of
 from paramgraph_kit.rewrite.expressions.decisions.hosted import asks_sizes
 from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
@@ -78,9 +78,11 @@ def behind_for_cycles(failure: Failure) -> str:
 def cycled(place: Place) -> str:
     """What a scheduler moves beside the rate."""
     name = _moved_by_scheduler(place.failure)
+    if not name or not any(place.calls("step")):
+        return ""
     return (
-        name
-        and f"the scheduler moves `{name}` too, which stays a number in the graph: make it with `cycle_momentum=False`"
+        f"the scheduler moves `{name}` too, which stays a number in the graph: {stepped_behind(place)}; or make the "
+        "scheduler with `cycle_momentum=False`, which trains otherwise"
     )
 
 

@@ -69,9 +69,21 @@ def _computed_with(place: Place, step: ast.AST, path: str, at: int) -> tuple[lis
     for node in (n for part in getattr(step, "body", []) for n in within(part)):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and path_of(node) == path:
             above = place.source.parents.get(node)
-            if isinstance(above, (ast.Call, ast.BinOp, ast.keyword)):
+            if isinstance(above, (ast.Call, ast.BinOp, ast.keyword)) and not _is_the_other_way(place, node, at):
                 lines.add(node.lineno)
     return sorted(n for n in lines if n < at), sorted(n for n in lines if n > at)
+
+
+def _is_the_other_way(place: Place, node: ast.AST, at: int) -> bool:
+    """Whether a branch runs either what a node stands in or a line."""
+    while (above := place.source.parents.get(node)) is not None:
+        if isinstance(above, ast.If):
+            here = next((block for block in (above.body, above.orelse) if node in block), None)
+            blocks = [b for b in (above.body, above.orelse) if b and b[0].lineno <= at <= (b[-1].end_lineno or at)]
+            if here is not None and blocks and blocks[0] is not here:
+                return True
+        node = above
+    return False
 
 
 def _reads_the_device(function: ast.AST) -> bool:

@@ -9,7 +9,7 @@ import re
 import torch
 
 from paramgraph_kit.doctor.observe.held import attribute_of
-from paramgraph_kit.rewrite.advised.asks.chosen_together import chosen_together
+from paramgraph_kit.rewrite.advised.asks.chosen_together import chosen_together, one_of_both
 from paramgraph_kit.rewrite.advised.sizes.grown import cache
 from paramgraph_kit.rewrite.advised.sizes.left_together import any_test
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import beside, divides
@@ -22,7 +22,7 @@ from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN
 from paramgraph_kit.rewrite.source.ahead_of import is_sized
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
-from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training
+from paramgraph_kit.rewrite.source.place import Place, called, is_training
 from paramgraph_kit.rewrite.source.pure import candidates
 
 _LEAVES = (ast.Return, ast.Continue, ast.Break)
@@ -426,10 +426,7 @@ def computed_anyway(place: Place) -> str:
     last = [place.text(each) for each in targets if not isinstance(each, ast.Tuple)][-1:]
     if not last or _begins_here(place, node):
         return ""
-    if told := chosen_together(place, node):
-        return told
-    test, new = condition_of(place, node.test), fresh("new", place.taken)
-    return f"compute it in any case, and keep it or not: `{last[0]} = torch.where({test}, {new}, {last[0]})`"
+    return chosen_together(place, node) or one_of_both(place, node, last[0])
 
 
 def _is_of_form(value: ast.expr) -> bool:

@@ -54,11 +54,27 @@ def _with_its_optimizer(place: Place) -> str:
     if len(steps) != 1:
         return ""
     (step,) = steps
-    zeros = [n for n in calls if called(n) == "zero_grad" and n.lineno > step.lineno]
-    with_it = "".join(f", and behind it `{place.text(n.func)}(set_to_none=False)` for line {n.lineno}" for n in zeros)
+    with_it = _zeroed_with(place, calls, step)
     return (
         f"goes behind the launch with line {step.lineno}, `{place.text(step)}`, as it asks for numbers of each "
         f"parameter: take that out of the step, and do it behind each launch, on the gradients of its capture{with_it}"
+    )
+
+
+def _zeroed_with(place: Place, calls: list[ast.Call], step: ast.Call) -> str:
+    """What lets gradients go behind a step, which is there, too, then, and keeps their memory."""
+    zeros = [n for n in calls if called(n) == "zero_grad" and n.lineno > step.lineno]
+    return "".join(f", and behind it `{place.text(n.func)}(set_to_none=False)` for line {n.lineno}" for n in zeros)
+
+
+def stepped_behind(place: Place) -> str:
+    """That a line which is an optimizer's step is taken out of the step, and done behind each launch."""
+    function, step = place.source.function_of(place.statement), next(place.calls("step"))
+    calls = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    with_it = _zeroed_with(place, [n for n in calls if isinstance(n, ast.Call)], step)
+    return (
+        f"take `{place.text(step)}` out of the step, and do it behind each launch, ahead of the scheduler's, on the "
+        f"gradients of its capture{with_it}"
     )
 
 
