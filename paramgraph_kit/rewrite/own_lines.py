@@ -90,7 +90,7 @@ PLAIN = "without changing a line"  # of pieces that were proved of the lines as 
 _TRIED = re.compile(rf", (?:{PLAIN}|with these lines)")
 _GIVEN = re.compile(
     r"^keep `[\w.]+` on the d|once `[^`]+` is a tensor, as told |^each round of|^goes behind the launch with|^the sched"
-    r"|`(?:self\.)?\w+_in(?:_\d+)?\.(?:fill|copy)_\((?!\.\.\.)[^`]+\)`"
+    r"|`(?:(?:self\.)?\w+_in(?:_\d+)?|\w+\[\"lr\"\])\.(?:fill|copy)_\((?!\.\.\.)[^`]+\)`"
 )
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -89,3 +91,54 @@ def test_a_tensor_that_stands_for_a_number_is_no_alpha(step: str, written: str) 
     found = str(pgk.diagnose(getattr(_Langevin(pgk.device()), step)))
     assert "`kick_in` for `kick`" in found
     assert written in found if written else "a tensor is no" not in found
+
+
+def _ricker(t: float) -> float:
+    return (1 - 2 * t) * math.exp(-t)
+
+
+class _Wave:
+    def __init__(self, device: torch.device) -> None:
+        self.x, self.rows, self.n = torch.randn(8).to(device), torch.zeros(40, 8).to(device), 0
+
+    def step(self, noise: torch.Tensor) -> torch.Tensor:
+        y = self.x + 3 * _ricker(self.n * 0.01)
+        self.rows[self.n] = y
+        self.n += 1
+        return y + noise
+
+
+class _Filled(_Wave):
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.by, self.at = torch.zeros(()).to(device), torch.zeros((), dtype=torch.long).to(device)
+
+    def step(self, noise: torch.Tensor) -> torch.Tensor:
+        y = self.x + 3 * self.by
+        self.rows.index_copy_(0, self.at.reshape(1), y.unsqueeze(0))
+        return y + noise
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the words are those of the simulated device")
+def test_a_number_that_a_helper_gives_to_math_stays_one_and_its_lines_agree() -> None:
+    # GIVEN a count that a step gives to a helper with `math.exp`, and writes a row at, ahead of where it counts
+    device = pgk.device()
+
+    # WHEN it is diagnosed
+    found = " ".join(str(pgk.diagnose(_Wave(device).step, torch.randn(8).to(device))).split())
+
+    # THEN a tensor has what the helper gives, another one the place, and all say that the count goes behind
+    assert "`n_in.fill_(_ricker(self.n * 0.01))`, here `n_in` for `_ricker(self.n * 0.01)`" in found
+    assert "`n_at.fill_(self.n)`" in found
+    assert "`self.rows.index_copy_(0, n_at.reshape(1)" in found
+    assert "`self.n` as a tensor" not in found
+    assert "once `self.n` is a tensor" not in found
+    assert "belongs before" not in found
+
+
+def test_tensors_that_are_filled_with_these_are_sound() -> None:
+    # GIVEN the same with such tensors
+    device = pgk.device()
+    # WHEN it is diagnosed
+    # THEN nothing is told
+    assert "no problems" in str(pgk.diagnose(_Filled(device).step, torch.randn(8).to(device)))

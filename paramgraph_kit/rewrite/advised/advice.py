@@ -343,7 +343,6 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 _ADVICE: tuple[Advice, ...] = (
     *FIRST,
     counted_in_rounds,
-    computes_with_the_rate,
     drawn_below,
     rate_of_dropout,
     found_once,
@@ -404,6 +403,7 @@ _ADVICE: tuple[Advice, ...] = (
     cycled,
     read_on_both_sides,
     set_anew,
+    computes_with_the_rate,
     of_a_moving_formula,
     decided,
     called_for_itself,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.rewrite.advised.host.asked_whole import counting_line, is_asked
 from paramgraph_kit.rewrite.source.edits import heads, path_of
-from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.place import Place, fresh
 from paramgraph_kit.rewrite.source.widths import width
 
 
@@ -87,7 +88,9 @@ def _one_place(place: Place, node: ast.Subscript, parts: list[ast.expr], dim: in
     if not (where and whole and selects) or dim + 1 < len(parts):
         return ""
     keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
-    x = place.text(node.value)
+    x, filled = place.text(node.value), _filled_ahead(place, where)
+    if filled is not None:
+        where, keep = filled
     if isinstance(node.ctx, ast.Store):
         if not isinstance(place.statement, ast.Assign) or isinstance(place.statement.value, ast.Constant):
             return ""
@@ -101,6 +104,19 @@ def _one_place(place: Place, node: ast.Subscript, parts: list[ast.expr], dim: in
     return f"{keep}; here `{x}.index_select({dim}, {where}.reshape(1)).squeeze({dim})` for `{place.text(node)}`"
 
 
+def _filled_ahead(place: Place, path: str) -> tuple[str, str] | None:
+    """A tensor for the place alone, where another line gives its number to the host's functions: it stays one."""
+    line = counting_line(place, path) if is_asked(place, path) else None
+    if line is None:
+        return None
+    name = fresh(f"{path.rpartition('.')[2]}_at", place.taken)
+    when = "behind each launch" if line.lineno > place.statement.lineno else "before that"
+    return name, (
+        f"once `{name} = torch.zeros((), dtype=torch.long, device={place.device})`, before each launch "
+        f"`{name}.fill_({path})`; line {line.lineno}, `{place.text(line)}`, belongs {when}"
+    )
+
+
 def _counts(place: Place, target: ast.expr) -> str:
     """``self.pos += t`` in a function that has ``self.pos`` as the end of a part."""
     function, path = place.source.function_of(place.statement), path_of(target)
@@ -110,4 +126,10 @@ def _counts(place: Place, target: ast.expr) -> str:
     ends |= {path_of(part) for each in picks for part in getattr(each.slice, "elts", [each.slice])}
     is_of_list = isinstance(target, ast.Subscript) and isinstance(target.slice, (ast.Constant, ast.Name))
     named = place.text(target) if is_of_list else path
-    return f"stays as it is once `{named}` is a tensor, to which it adds in place" if path in ends else ""
+    if path not in ends:
+        return ""
+    if is_asked(place, path):
+        reads = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Attribute) and path_of(n) == path]  # type: ignore[arg-type]
+        behind = all(line <= place.statement.lineno for line in reads)
+        return f"belongs {'behind' if behind else 'before'} each launch: other lines read `{path}` from tensors there"
+    return f"stays as it is once `{named}` is a tensor, to which it adds in place"

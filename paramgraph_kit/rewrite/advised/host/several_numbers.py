@@ -53,13 +53,13 @@ def found_by_a_method(place: Place) -> str:
     every = [n for n in ast.walk(place.source.tree) if isinstance(n, Function)]
     for call in (n for n in heads(place.statement) if isinstance(n, ast.Call) and not n.args and not n.keywords):
         named = [n for n in every if n.name == called(call)]
-        if len(named) == 1 and _computes_a_number(place, named[0]) and path_of(call.func):
+        if len(named) == 1 and computes_a_number(place, named[0]) and path_of(call.func):
             given = fresh(f"{called(call).strip('_')}_in", place.taken)
             return found_before(given, place.text(call), "", place, f"here `{given}` for `{place.text(call)}`")
     return ""
 
 
-def _computes_a_number(place: Place, function: Function) -> bool:
+def computes_a_number(place: Place, function: Function) -> bool:
     """Whether all that a function reads are numbers of the host's, and nothing of the device's."""
     nodes = [n for part in function.body for n in within(part)]
     reads = (n for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
@@ -75,7 +75,7 @@ def is_a_property(place: Place, path: str) -> bool:
     """``self.temperature``, where a property of the file's computes that of numbers that the host has."""
     every = [n for n in ast.walk(place.source.tree) if isinstance(n, Function) and n.name == path.rpartition(".")[2]]
     made = any(path_of(each) == "property" for n in every for each in n.decorator_list)
-    return len(every) == 1 and made and _computes_a_number(place, every[0])
+    return len(every) == 1 and made and computes_a_number(place, every[0])
 
 
 def _gives(node: ast.Assign, name: str) -> bool:

@@ -6,6 +6,7 @@ import ast
 from dataclasses import replace
 
 from paramgraph_kit.doctor.explain.syntax import pairs_of
+from paramgraph_kit.rewrite.advised.host.asked_whole import whole_call
 from paramgraph_kit.rewrite.advised.host.from_host import assignments
 from paramgraph_kit.rewrite.advised.host.several_numbers import is_chosen
 from paramgraph_kit.rewrite.expressions.numbers.extremes import larger_on_device
@@ -92,7 +93,7 @@ def _told(place: Place, path: str, giving: list[ast.Assign | ast.AugAssign]) -> 
     given = path
     if picked := _picked_by(place, path):  # no tensor is an index of a list's
         given, name = place.text(picked), path_of(picked.value).rpartition(".")[2]
-    elif asking := _asking(place, path):
+    elif asking := _asking(place, path) or whole_call(place, path):
         given = place.text(asking)
     once = f"once `{name}_in = {zeros_for(place)}`, before each launch `{name}_in.fill_({given})`"
     if not _reads_device(place, one, giving):
