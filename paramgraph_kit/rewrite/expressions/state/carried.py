@@ -138,8 +138,12 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
     parts = [value] if isinstance(value, torch.Tensor) else list(value) if type(value) is tuple else []
     if not parts or not all(isinstance(part, torch.Tensor) and not part.requires_grad for part in parts):
         return False
-    stores = [n for n in at if isinstance(n.ctx, ast.Store)]
-    if len(stores) == len(at) or any(isinstance(parents.get(n), (ast.AugAssign, ast.For)) for n in stores):
+    every_store = [n for n in at if isinstance(n.ctx, ast.Store)]
+    adds = [n for n in every_store if isinstance(parents.get(n), ast.AugAssign)]
+    stores = [n for n in every_store if n not in adds]  # `self.cur *= damp` writes in place what it is, here or there
+    if adds and (path in place.begun or not isinstance(value, torch.Tensor)):
+        return False
+    if not stores or len(stores) == len(at) or any(isinstance(parents.get(n), ast.For) for n in stores):
         return False
     made = parents.get(stores[0])
     if len(stores) == 1 and isinstance(made, ast.Assign) and any(n in at and n not in stores for n in ast.walk(made)):
