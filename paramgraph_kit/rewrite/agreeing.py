@@ -15,7 +15,8 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 _READ_AT = re.compile(r", line (\d+)\)$")
 _IN_PLACE = re.compile(r"(`for [^`]+`) in place of line (\d+)\b")
-_FLAG = re.compile(r"`(chosen_in)\.fill_\(([^`]*)\)`")
+_FILLS = re.compile(r"`(\w+_in)\.(?:fill|copy)_\(([^`]+)\)`")
+_MADE_ONCE = re.compile(r"^ *(?:after +)?(\w+) = (.+?)  # once, ", re.MULTILINE)
 _BEHIND = re.compile(r"behind (?:each|the) launch")
 _BEHIND_ALONE = "the same behind each launch"
 _TAKEN_OUT = re.compile(r"^line \d+, `[^`]+`, belongs behind the launch: take it out of the step")
@@ -35,21 +36,37 @@ _GIVEN_BACK = (
 def agreed(told: Sequence[Failure], generic: Sequence[str]) -> list[Failure]:
     """The same; ``generic`` are words of a line that follows what is read, whatever becomes of that."""
     found = [_agreed(each, told, generic) for each in told]
-    return [replace(each, fix=fix) for each, fix in zip(found, named_apart([each.fix for each in found]), strict=True)]
+    apart = named_apart([each.fix for each in found], [*map(_class_of, found)])
+    return [replace(each, fix=fix) for each, fix in zip(found, apart, strict=True)]
 
 
-def named_apart(words: Sequence[str]) -> list[str]:
-    """The same, where a flag that is filled with one thing has no name of a flag for another."""
-    names = dict[tuple[str, str], str]()
-    found = list[str]()
-    for text in words:
-        for name, value in dict.fromkeys(_FLAG.findall(text)):
-            others = {given for (hint, _), given in names.items() if hint == name}
-            given = names.setdefault((name, value), fresh(name, others))
+def named_apart(words: Sequence[str], classes: Sequence[int] = ()) -> list[str]:
+    """The same, where a tensor that holds one thing has no name of one that holds another.
+
+    ``classes``: where the class of each line begins, whose ``self`` is another object in each.
+    """
+    names = dict[tuple[str, tuple[str, ...], int], str]()
+    found, taken = list[str](), set(re.findall(r"\w+", " ".join(words)))
+    for text, own in zip(words, classes or [0] * len(words), strict=True):
+        held = dict[str, dict[str, None]]()
+        for name, value in (*_FILLS.findall(text), *_MADE_ONCE.findall(text)):
+            held.setdefault(name, {})[value] = None
+        for name, values in held.items():
+            if "..." in values:
+                continue  # nobody knows what that is
+            others = taken - {name} | {*names.values()}
+            key = name, (*values,), own * any("self." in value for value in values)
+            given = names.setdefault(key, fresh(name, others))
             if given != name:
-                text = re.sub(rf"\b{name}\b", given, text)
+                text = re.sub(rf"(?<![\w.]){name}\b", given, text)
         found.append(text)
     return found
+
+
+def _class_of(failure: Failure) -> int:
+    at, tree = failure.frame, tree_of(failure.frame.file) if failure.frame is not None else None
+    every = (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)) if tree is not None else ()
+    return max((n.lineno for n in every if at is not None and n.lineno <= at.line <= (n.end_lineno or 0)), default=0)
 
 
 def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -> Failure:
