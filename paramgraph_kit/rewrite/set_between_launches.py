@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from paramgraph_kit.doctor.diagnosis import Fix
 from paramgraph_kit.doctor.explain.syntax import last_name
-from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN
+from paramgraph_kit.doctor.observe.set_between import ONCE, SET_BETWEEN, lines_that_set
 from paramgraph_kit.rewrite.kept_numbers import AGAIN
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.source.edits import Function, path_of
@@ -34,8 +34,7 @@ def again_between(fix: Fix, failure: Failure) -> str:
     """What to do for a line that the captured part runs, and that reads what is set between calls; else ""."""
     if not isinstance(fix, Rewriting) or not fix.alone or not _told(fix, failure):
         return ""
-    _, _, at = failure.message.partition(f"{SET_BETWEEN} ")
-    return AGAIN_BEHIND.format(name=fix.alone, at=at.split()[0])
+    return AGAIN_BEHIND.format(name=fix.alone, at=" and ".join(lines_that_set(failure.message)))
 
 
 def _told(fix: Rewriting, failure: Failure) -> str:

@@ -163,10 +163,11 @@ def _in_lines_of_failed(found: list[Failure], ended: Sequence[Failure], regions:
 
 def _is_set_at(failure: Failure, told: Sequence[Failure]) -> bool:
     """Whether it is a number's reading, of which the line that sets it between replays is told already."""
-    from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN
+    from paramgraph_kit.doctor.observe.set_between import lines_that_set
 
-    _, mark, at = failure.message.partition(f"{SET_BETWEEN} ")
-    return bool(mark) and any(f.code == failure.code and f.frame and at == f.frame.label() for f in told)
+    lines = lines_that_set(failure.message)
+    at = [f"{f.frame.file}:{f.frame.line}" for f in told if f.code == failure.code and f.frame]
+    return bool(lines) and all(any(each.endswith(line) for each in at) for line in lines)
 
 
 def _told_where_forked(found: list[Failure], regions: Sequence[Region]) -> list[Failure]:

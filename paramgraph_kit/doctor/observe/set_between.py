@@ -65,6 +65,7 @@ CAPTURES = ("graph", "capture", "capture_begin", "make_graphed_callables")
 
 
 SET_BETWEEN = "is set between calls, at"  # what a message has then
+AND_AT = "; and at "
 ONCE = "once before the capture"  # so begin words for what is kept in a tensor
 COUNTED = ("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen")
 
@@ -83,11 +84,21 @@ class Setting:
     entries: Entries | None = None  # of a list or a dictionary that lines fill between
     note: str = ""  # what is only said, as nobody knows what is set
     mode_of: torch.nn.Module | None = None  # whose mode that line sets
+    also: tuple[Setting, ...] = ()  # other lines that set it
 
     @property
     def said(self) -> str:
         """What is set, and where."""
-        return f"{self.key + ' of ' if self.key else ''}{self.use.text} {SET_BETWEEN} {self.at.label()}"
+        at = AND_AT.join([self.at.label(), *map(self._short, self.also)])
+        return f"{self.key + ' of ' if self.key else ''}{self.use.text} {SET_BETWEEN} {at}"
+
+    @property
+    def by(self) -> str:
+        """All lines that set it."""
+        return " and ".join([f"{self.at.file}:{self.at.line}", *map(self._short, self.also)])
+
+    def _short(self, other: Setting) -> str:
+        return f"{other.at.file * (other.at.file != self.at.file)}:{other.at.line}"
 
     def told(self) -> Failure:
         """The problem that a graph of the line has with it, where it needs no other call."""
@@ -156,9 +167,16 @@ class Setting:
 
     def _of_group(self, failure: Failure) -> str:
         """What one writes for a number of an optimizer's: a rate can be a tensor."""
-        by, text = f"{self.at.file}:{self.at.line}", failure.frame.text if failure.frame is not None else ""
+        text = failure.frame.text if failure.frame is not None else ""
         if self.key != "lr":
-            return f"before  {text}\nafter   capture again behind {by}: the number is in the kernels that were captured"
+            again = f"capture again behind {self.by}: the number is in the kernels that were captured"
+            return f"before  {text}\nafter   {again}"
+        made = rate_in_a_tensor(driver().device.type, self.use.value())
+        there = "; ".join(f"and at {each.by} {each._filled_there()}" for each in (replace(self, also=()), *self.also))
+        return f"before  {text}\nafter   this line as it is, with {made}; {there}"
+
+    def _filled_there(self) -> str:
+        """What the line that sets a rate becomes, where that is a tensor."""
         node: Any = self.node
         there = "the line stays as it is, which fills it"
         if isinstance(node, ast.Assign):
@@ -167,8 +185,7 @@ class Setting:
             there = (
                 f"there `{target}.fill_({ast.unparse(node.value)})`" if target else f"there `fill_()` writes `{target}`"
             )
-        made = rate_in_a_tensor(driver().device.type, self.use.value())
-        return f"before  {text}\nafter   this line as it is, with {made}; and at {by} {there}"
+        return there
 
     def _of_entries(self, entries: Entries, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
         """What a round of the lines that change them makes another one in the step."""
@@ -189,7 +206,7 @@ class Setting:
         ever = {f.frame for f in differences(steps, call().steps, random_drawn=False)}
         for f in (f for f in told if f.frame not in ever):
             line = f.frame.text if f.frame is not None else self.use.text
-            by, words = f"{self.at.file}:{self.at.line}", _ENTRIES.get(f.code, _ENTRIES[""])
+            by, words = self.by, _ENTRIES.get(f.code, _ENTRIES[""])
             words = words.format(path=self.use.text, at=by, or_=or_.format(path=self.use.text))
             yield replace(f, message=f"{f.message}: {self.said}", fix=f"before  {line}\nafter   {words}")
 
@@ -203,24 +220,53 @@ class Setting:
     def words(self, failure: Failure, then: float) -> str:
         """What one writes where it is set, if a tensor of one number does as well, or for the tensors that it picks."""
         if failure.code == "stale-input":
-            written = picks_words(self.use.text, self.use.code) or f"capture again where line {self.at.line} has run"
+            again = f"capture again where {_lines([self, *self.also])} run"
+            written = picks_words(self.use.text, self.use.code) or again
             return f"before  {failure.frame.text if failure.frame else ''}\nafter   {written}"
         if failure.code != "scalar-frozen" or not takes_a_tensor(self.use, then):
             return failure.fix
         if (beside := with_tensors_beside(self.use, then)) is None:
             return failure.fix
-        node: Any = self.node
-        kept, value = self.target, ast.unparse(node.value) if hasattr(node, "value") else "..."
-        outer = kept if self.is_called is None else self.use.text  # names of a function are its own
+        outer = self.target if self.is_called is None else self.use.text  # names of a function are its own
         made = f"{outer} = torch.full((), float({outer}), device={driver().device.type!r})"
-        there = f"becomes `{kept}.fill_({value})`"
-        if isinstance(node, ast.AugAssign):  # of a tensor it writes in place
-            there = "stays as it is"
-        if isinstance(node, ast.For):
-            there = f"becomes `for value in {ast.unparse(node.iter)}:` with `{kept}.fill_(value)` as its first line"
+        there = "; ".join(f"line {each.at.line} {each._written_there()}" for each in (self, *self.also))
         line = failure.frame.text if failure.frame else ""
         stays = beside or "this line stays as it is"
-        return f"before  {line}\nafter   {ONCE}, `{made}`; line {self.at.line} {there}; and {stays}"
+        return f"before  {line}\nafter   {ONCE}, `{made}`; {there}; and {stays}"
+
+    def _written_there(self) -> str:
+        """What the line that sets it becomes, where that is a tensor of one number."""
+        node: Any = self.node
+        if isinstance(node, ast.AugAssign):  # of a tensor it writes in place
+            return "stays as it is"
+        if isinstance(node, ast.For):
+            return (
+                f"becomes `for value in {ast.unparse(node.iter)}:` with `{self.target}.fill_(value)` as its first line"
+            )
+        value = ast.unparse(node.value) if hasattr(node, "value") else "..."
+        return f"becomes `{self.target}.fill_({value})`"
+
+
+def lines_that_set(message: str) -> list[str]:
+    """The files and lines that a message names as those that set something between calls."""
+    at = message.partition(f"{SET_BETWEEN} ")[2]
+    return [each.split()[0] for each in at.split(AND_AT) if each.strip()]
+
+
+def with_others(settings: Iterable[Setting]) -> list[Setting]:
+    """The same, each with the other lines that set what it sets."""
+    found = dict[tuple[str, str, int], Setting]()
+    for each in settings:
+        key = (each.use.text, each.key, 0 if each.key else each.use.node.lineno)
+        first = found.setdefault(key, each)
+        if each.at not in [first.at, *(other.at for other in first.also)]:
+            found[key] = replace(first, also=(*first.also, each))
+    return list(found.values())
+
+
+def _lines(settings: list[Setting]) -> str:
+    numbers = [str(each.at.line) for each in settings]
+    return f"line {numbers[0]} has" if len(numbers) == 1 else f"one of lines {', '.join(numbers)} has"
 
 
 def says_what_sets(failure: Failure) -> bool:
@@ -230,11 +276,11 @@ def says_what_sets(failure: Failure) -> bool:
 
 def again_behind(failure: Failure) -> Failure:
     """The same where no line tells more than that of the loop, with where one captures again."""
-    _, between, at = failure.message.partition(f"{SET_BETWEEN} ")
-    if not between or failure.fix != BY_ID[failure.code].fix:
+    if SET_BETWEEN not in failure.message or failure.fix != BY_ID[failure.code].fix:
         return failure
-    line, text = at.split()[0], failure.frame.text if failure.frame is not None else "..."
-    words = f"capture again behind {line}: the graph has what it was at its capture"
+    text = failure.frame.text if failure.frame is not None else "..."
+    lines = " and ".join(lines_that_set(failure.message))
+    words = f"capture again behind {lines}: the graph has what it was at its capture"
     return replace(failure, fix=f"before  {text}\nafter   {words}")
 
 
@@ -243,7 +289,7 @@ def settings(
 ) -> list[Setting]:
     """What is set in loops around calls of a function, each once; what it reads is asked only where there are any."""
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
-    found: dict[tuple[str, str, int], Setting] = {}
+    found: list[Setting] = []
     uses: list[tuple[Use, Any]] | None = None
     for scope in scopes:
         search = Search(scope.names, function, set())
@@ -257,10 +303,8 @@ def settings(
                 uses = [(use, value) for use, value in values if _may_be_set(value)]
             for use, value in uses:
                 for key, target in _sets(node, scope, search, use, value):
-                    found.setdefault(
-                        (use.text, key, 0 if key else use.node.lineno), Setting(use, key, at, node, target)
-                    )
-    return list(found.values())
+                    found.append(Setting(use, key, at, node, target))
+    return with_others(found)
 
 
 def callers_in(file: str, function: Any) -> set[str]:

@@ -24,10 +24,8 @@ from paramgraph_kit.doctor.explain.syntax import (
     tree_of,
     writes_in_place,
 )
-from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
-from paramgraph_kit.doctor.observe.exchanged import exchanged_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unbound
 from paramgraph_kit.doctor.observe.host_tests import decides_alone_in_key
@@ -36,6 +34,8 @@ from paramgraph_kit.doctor.observe.made_first import is_made_where_absent
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
 from paramgraph_kit.doctor.observe.picked_tensors import PICKS, picks_words
 from paramgraph_kit.doctor.observe.places import line_of
+from paramgraph_kit.doctor.observe.replayed_by import graphs_of, replays_it
+from paramgraph_kit.doctor.observe.set_apart import SET, told_apart
 from paramgraph_kit.doctor.observe.set_between import (
     CAPTURES,
     ONCE,
@@ -47,7 +47,6 @@ from paramgraph_kit.doctor.observe.set_between import (
     settings,
 )
 from paramgraph_kit.doctor.observe.set_by_loops import set_by_loops
-from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.steps_around import StepsAround
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import display_name, is_library
@@ -58,9 +57,6 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor.observe.one_call import Call, Caller
 
 MOST = 8  # numbers that are tried
-_SET = (
-    "{text} {what} at {at}, and {by} sets it, `{line}`: where that runs between launches, capture again behind it{or_}"
-)
 _UNSEEN = (
     "what a graph keeps of {text} was not seen: it is filled at {at}, and has nothing yet that a call could be tried "
     "with: ask again once it has, or capture behind that line"
@@ -103,7 +99,9 @@ def all_settings(around: StepsAround, function: Any, given: dict[str, Any], ran:
     found = settings(scopes, function, uses, ran)
     known = {_key(each.use) for each in found}
     may_be = _may_be_set(scopes, function, ran)  # of a large model it takes long what it reads
-    more = [s for s in (_set_by_calls(scopes, function, uses(), ran) if may_be else ()) if _key(s.use) not in known]
+    more = _set_by_calls(scopes, function, uses(), ran) if may_be else []
+    found = [replace(each, also=(*each.also, *_beside(each, more))) for each in found]
+    more = [s for s in more if _key(s.use) not in known]
     found += [each for each in more if each.is_called]
     by_loops = set_by_loops(around.bodies, given, uses, ran)
     apart = {(_key(each.use), each.key) for each in by_loops if each.failure is not None}  # where no call can be tried
@@ -112,6 +110,13 @@ def all_settings(around: StepsAround, function: Any, given: dict[str, Any], ran:
     found += [each for each in by_loops if (_key(each.use), each.key) not in set_there]
     known = {_key(each.use) for each in found}
     return [*found, *(each for each in more if _key(each.use) not in known)]
+
+
+def _beside(setting: Setting, more: Iterable[Setting]) -> Iterator[Setting]:
+    """What methods called between set of the same, at other lines."""
+    known = {setting.at, *(each.at for each in setting.also)}
+    same = (s for s in more if s.is_called and not setting.key and _key(s.use) == _key(setting.use))
+    yield from (one for s in same for one in (replace(s, also=()), *s.also) if one.at not in known)
 
 
 def problems(
@@ -146,7 +151,7 @@ def _problems(
         is_apart = each.is_called is not None and not each.key and each.failure is None and each.entries is None
         if is_apart and type(each.use.value()) not in NUMBERS:
             if each.is_called or not _is_made_ahead(each.use, base):
-                yield from _told_apart(each, found)
+                yield from told_apart(each, found)
             continue
         frozen = each.problems(base.steps, lambda: caller.call(caller.args, caller.kwargs, drawing=base.number))
         if each.is_called is not False:
@@ -157,32 +162,13 @@ def _problems(
         by_it = (f for f in frozen if f.frame is not None and (f.code, f.frame) not in own)
         if (first := next(by_it, None)) is not None and first.frame is not None:
             what = {"branch-frozen": "decides a branch", "stale-input": PICKS}.get(first.code, "is frozen")
-            by, told = f"{each.at.file}:{each.at.line}", first.fix.rpartition(ONCE)[2] if ONCE in first.fix else ""
+            by, told = each.by, first.fix.rpartition(ONCE)[2] if ONCE in first.fix else ""
             or_ = f", or {ONCE}{told.rpartition('; and this line')[0]}" if told else ""
             if picks := picks_words(each.use.text, each.use.code) if first.code == "stale-input" else "":
                 or_ = f", or {picks}"
             text = {"text": each.use.text, "what": what, "at": first.frame.label()}
-            note = _SET.format(**text, by=by, line=each.at.text, or_=or_)
+            note = SET.format(**text, by=by, line=each.at.text, or_=or_)
             found.notes += [note] if note not in found.notes else []  # of each layer of a network, say
-
-
-def _told_apart(each: Setting, found: Examination) -> Iterator[Failure]:
-    """A word, a tensor or None that another one takes the place of: no call with others can be tried."""
-    use, name, by = each.use, each.use.text, f"{each.at.file}:{each.at.line}"
-    at = frame_at(use.code, use.node.lineno)
-    is_read = is_a(use.value(), torch.Tensor)
-    if each.is_called:
-        failure = BY_ID["stale-input" if is_read else "branch-frozen"].failure(each.said, at)
-        written = f"{each.target}.copy_(...)" if is_read else ""
-        words = f"there `{written}` in place of another tensor" if is_read else f"capture again where {by} has run"
-        if is_read and (whole := exchanged_in(each.at.text)):
-            words = f"there `{whole}` in place of `{each.at.text}`"
-        yield replace(failure, fix=f"before  {at.text if at else name}\nafter   {words}")
-    elif at is not None:
-        what = "is read where it lies" if is_read else "decides a branch"
-        written = exchanged_in(each.at.text) or f"{each.target}.copy_(...)"
-        or_ = f", or let it write `{written}`" if is_read else ""
-        found.notes.append(_SET.format(text=name, what=what, at=at.label(), by=by, line=each.at.text, or_=or_))
 
 
 def _is_made_ahead(use: Use, call: Call) -> bool:
@@ -243,7 +229,7 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
     found: dict[tuple[int, str], Setting] = {}
     for use in uses:
         owner, key = use.owner(), _key(use)
-        if (owner is NOTHING and not isinstance(use.node, ast.Name)) or (key in found and found[key].is_called):
+        if owner is NOTHING and not isinstance(use.node, ast.Name):
             continue
         if not _counts(use):
             continue
@@ -258,7 +244,12 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
                 continue
             line = linecache.getline(place.file, statement.lineno).strip()
             at = Frame(display_name(place.file), statement.lineno, place.name, line)
-            found[key] = Setting(use, "", at, statement, ast.unparse(target), between)
+            one = Setting(use, "", at, statement, ast.unparse(target), between)
+            first = found.get(key)
+            if first is None or not first.is_called:
+                found[key] = one
+            elif between and first.use is use and at not in [first.at, *(each.at for each in first.also)]:
+                found[key] = replace(first, also=(*first.also, one))
     return sorted(found.values(), key=lambda each: not each.is_called)[:MOST]
 
 
@@ -363,11 +354,16 @@ class _Calls:
         leads = self.names_that_lead() - {getattr(function, "__name__", "")}
         for scope in self.scopes:
             search, callers = Search(scope.names, function, set()), callers_in(scope.file, function)
+            graphs = graphs_of(scope.file, function)
             within = next((p for p in self.places if p.node is scope.body), None)
             local = scope.names if within is None else None
 
-            def runs(node: ast.AST, search: Search = search, callers: set[str] = callers) -> bool:
-                return isinstance(node, ast.Call) and (calls_it(node, search) or last_name(node.func) in callers)
+            def runs(
+                node: ast.AST, search: Search = search, callers: set[str] = callers, graphs: frozenset[str] = graphs
+            ) -> bool:
+                return isinstance(node, ast.Call) and (
+                    calls_it(node, search) or last_name(node.func) in callers or replays_it(node, graphs)
+                )
 
             def moves(node: ast.AST, within: _Place | None = within, local: dict[str, Any] | None = local) -> bool:
                 return isinstance(node, ast.Call) and (
