@@ -50,6 +50,7 @@ from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.set_between_launches import again_between
 from paramgraph_kit.rewrite.settled import ALREADY, is_settled
 from paramgraph_kit.rewrite.source.ahead_of import named_by
+from paramgraph_kit.rewrite.source.digits import with_digits
 from paramgraph_kit.rewrite.source.edits import Function, Source, heads, within
 from paramgraph_kit.rewrite.source.place import Form, Place, Unseen, around_launches, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
@@ -124,7 +125,11 @@ def in_own_lines(
         if alike and fix is not None and _said_by_hand(each, fix.instead, first=False):
             attempt.unsafe[id(each)] = "left"
     blocks = list(blocks_of(fix.diff if fix is not None else ""))
-    return agreed([_own(attempt, failure, blocks, fix) for failure in failures], (FOLLOWS,))
+    found, tensors = (
+        agreed([_own(attempt, each, blocks, fix) for each in failures], (FOLLOWS,)),
+        attempt.prover.state.tensors,
+    )
+    return [replace(each, fix=with_digits(each.fix, tensors)) for each in found]
 
 
 class _Unknown(Mapping[str, Form]):

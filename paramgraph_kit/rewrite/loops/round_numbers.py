@@ -15,6 +15,7 @@ import torch
 
 from paramgraph_kit.rewrite.loops.spans import LENT
 from paramgraph_kit.rewrite.loops.states import Held
+from paramgraph_kit.rewrite.source.digits import all_wide, is_fraction
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, free_names, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Form, called, fresh
@@ -33,6 +34,8 @@ def lend(
     is_host: Callable[[ast.expr], bool],
     device: str,
     reals: Collection[str] = (),
+    *,
+    wide: bool = False,
 ) -> list[Edit]:
     """Edits that find what a round computes of some numbers before it, and have it read that; none where one cannot.
 
@@ -40,6 +43,7 @@ def lend(
         part: the statements of the round.
         varying: names that have another number in some rounds, also what others hold, as it is written: ``self.h``.
         reals: those of them that have to keep all their digits, beside tensors of 64 bits.
+        wide: all tensors that the round reads are such.
     """
     taken, made = names_in(source.tree) | {function.name}, stored(part)
     lines: dict[str, str] = {}
@@ -52,7 +56,8 @@ def lend(
             text = source.text(found)
             if text not in names:
                 names[text] = name = fresh(f"{_called(source, found)}_in", taken | set(lines))
-                kind = ", dtype=torch.float64" if any(each in text for each in reals) else ""
+                exact = any(each in text for each in reals) or (wide and is_fraction(found, function))
+                kind = ", dtype=torch.float64" if exact else ""
                 lines[name] = text if _decides(found) else f"torch.full((), {text}{kind}, device={device})"
             edits.append(source.replace(found, names[text]))
     head = [f"{name} = {text}" for name, text in lines.items()]
@@ -87,7 +92,7 @@ def lend_all(
     held, names, arrays = (*wanted, (), ())[:3]
     double = any(form.dtype is torch.float64 for form in tensors.values())
     reals = [text for text, n in held.items() if isinstance(n, float)] if double and isinstance(held, Mapping) else []
-    numbers_in = lend(source, function, part, {*held, *names}, is_host, device, reals)
+    numbers_in = lend(source, function, part, {*held, *names}, is_host, device, reals, wide=all_wide(tensors.values()))
     return _together(numbers_in, lend_arrays(source, part, arrays, device))
 
 

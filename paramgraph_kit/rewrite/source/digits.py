@@ -17,6 +17,11 @@ _CUTS = (ast.Mod, ast.FloorDiv, ast.Pow, ast.LShift, ast.RShift, ast.BitAnd, ast
 _CHANGED = re.compile(r"\w+ got (\S+) in one call and (\S+) in the next")
 _HELD = 2**24  # whole numbers up to here are exact in float32
 _DIVIDES = (ast.Div, *_CUTS)
+_WHOLE = ("floor", "ceil", "comb", "gcd", "isqrt", "factorial")  # of ``math``
+_MADE = re.compile(
+    r"(?<!lr = )(?<!lr_in = )\b(torch\.(?:zeros\(\(\)|full\(\(\), float\((?:[^()`]|\([^()`]*\))*\)))"
+    r"(?=, device=[^,()`]+\))"
+)  # a tensor of one number in words, but for rates, which kernels of optimizers have in float32
 
 
 def all_wide(tensors: Iterable[Any]) -> bool:
@@ -49,6 +54,38 @@ def is_cut(node: ast.expr, *, given: bool) -> bool:
     return isinstance(node, ast.BinOp) and any(
         isinstance(each, ast.BinOp) and isinstance(each.op, _DIVIDES) for each in ast.walk(node)
     )
+
+
+def with_digits(words: str, tensors: Iterable[Any]) -> str:
+    """Words by which numbers are kept in tensors: in a program of float64 with its digits."""
+    parts = words.split("`")
+    if not any(map(_MADE.search, parts[1::2])) or not all_wide(tensors):
+        return words
+    parts[1::2] = [_MADE.sub(r"\1, dtype=torch.float64", each) for each in parts[1::2]]
+    return "`".join(parts)
+
+
+def is_fraction(node: ast.AST, within: ast.AST, deep: int = 2) -> bool:
+    """Whether an expression is surely no whole number, by its constants and what gives its names their values."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, float)
+    if isinstance(node, ast.BinOp):
+        each = (is_fraction(side, within, deep) for side in (node.left, node.right))
+        return isinstance(node.op, ast.Div) or (not isinstance(node.op, ast.FloorDiv) and any(each))
+    if isinstance(node, ast.UnaryOp):
+        return not isinstance(node.op, ast.Not) and is_fraction(node.operand, within, deep)
+    if isinstance(node, ast.IfExp):
+        return is_fraction(node.body, within, deep) or is_fraction(node.orelse, within, deep)
+    if isinstance(node, ast.Call):
+        module, _, name = path_of(node.func).rpartition(".")
+        return name == "float" or (module == "math" and name not in _WHOLE)
+    if not isinstance(node, ast.Name) or not deep:
+        return False
+    every = [n for n in ast.walk(within) if isinstance(n, (ast.Assign, ast.AugAssign))]
+    own = [
+        n for n in every if node.id in (path_of(t) for t in (n.targets if isinstance(n, ast.Assign) else [n.target]))
+    ]
+    return any(is_fraction(n.value, within, deep - 1) for n in own)
 
 
 def is_wide(place: Place) -> bool:
