@@ -60,25 +60,6 @@ def test_words_keep_a_number_with_the_digits_of_the_program(kind: str, tmp_path:
         ("math.floor(i)", False),
         ("i // 2", False),
     ],
-])
-def test_words_keep_a_number_with_the_digits_of_the_program(kind: str, tmp_path: Path) -> None:
-    # GIVEN a step that computes with a number of the host's, which it lowers, in a program of float64, or of float32
-    names = run(DAMPED.replace("KIND", kind), tmp_path)
-    wanted = ", dtype=torch.float64" * (kind == "torch.float64")
-
-    # WHEN it is diagnosed
-    said = [parts(each.fix)[1] for each in pgk.diagnose(names["f"], *names["args"])]
-
-    # THEN the tensor that is filled with it is of float64 there
-    made = [each for text in said for each in re.findall(r"torch\.zeros\(\(\)[^`]*\)", text)]
-    assert made, said
-    assert all(each == f"torch.zeros((){wanted}, device=device)" for each in made), said
-
-
-@pytest.mark.parametrize(
-    ("text", "is_one"),
-    [("eps if i < 2 else 0.5 * eps", True), ("rate", True), ("math.exp(i)", True), ("i / 2", True)]
-    + [("i", False), ("i + 1 if i < 0.5 else 3", False), ("math.floor(i)", False), ("i // 2", False)],
 )
 def test_a_number_is_a_fraction_where_its_text_tells(text: str, is_one: bool) -> None:
     # GIVEN a function that computes a number of others

@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.advised.asks.first_thing import first_thing, in_piec
 from paramgraph_kit.rewrite.advised.asks.kept_behind import kept_in_place
 from paramgraph_kit.rewrite.advised.host.brought_within import brought_within, for_each_call
 from paramgraph_kit.rewrite.advised.host.drawn_before import picked_tensors
+from paramgraph_kit.rewrite.advised.host.drawn_beside import drawn_beside
 from paramgraph_kit.rewrite.advised.host.drawn_in_rounds import drawn_for_a_helper, fractions_drawn
 from paramgraph_kit.rewrite.advised.host.exchanged import exchanged
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, DECIDED, LEFT, ONE_ROUND, READS, assignments
@@ -285,11 +286,13 @@ def at_least(place: Place) -> str:
     said = place.failure.message
     if code in DECIDED and (RETURNED in said or (SET_BETWEEN in said and ONCE in place.failure.fix)):
         return place.failure.fix.rpartition("after   ")[2]
-    if code in DECIDED and (told := of_an_argument(place) or held_in_a_tensor(place) or of_a_formula(place)):
+    if code in DECIDED and (told := of_an_argument(place) or drawn_beside(place) or held_in_a_tensor(place)):
+        return told
+    if code in DECIDED and (told := of_a_formula(place)):
         return told
     if code == "host-random" and (told := fractions_drawn(place) or exchanged(place) or picked_tensors(place)):
         return told
-    if code == "host-random" and (told := drawn_for_a_helper(place)):
+    if code == "host-random" and (told := drawn_for_a_helper(place) or drawn_beside(place)):
         return told
     if code == "scalar-frozen" and len(local) == 1 and (told := _given_to_a_helper(place, function, local[0])):
         return told
