@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 
 from paramgraph_kit.rewrite.source.edits import Source, within
 
@@ -22,6 +23,38 @@ def width_at(source: Source, node: ast.Subscript, number: int) -> str:
 def parts_of(node: ast.Subscript) -> list[ast.expr]:
     """The parts of an index."""
     return list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def with_all_of(source: Source, node: ast.Subscript, numbers: Collection[int]) -> tuple[str, list[int]] | None:
+    """A tensor with all that some parts take a piece of, by its other parts, and the dimensions of these in it.
+
+    ``self.k[layer]`` and 2 of the last part of ``self.k[layer, :, :, a:b]``. None where a part picks otherwise.
+    """
+    parts, kept = parts_of(node), list[str]()
+    for at, part in enumerate(parts):
+        if not _picks_one(part) and not isinstance(part, ast.Slice) and not _is_rest(part):
+            return None
+        kept.append(":" if at in numbers else source.text(part))
+    while kept and kept[-1] in (":", "..."):
+        kept.pop()
+    dims = [sum(isinstance(part, ast.Slice) for part in parts[:number]) for number in numbers]
+    if any(map(_is_rest, parts[: max(numbers)])):
+        dims = [-sum(isinstance(part, ast.Slice) for part in parts[number:]) for number in numbers]
+    return source.text(node.value) + f"[{', '.join(kept)}]" * bool(kept), dims
+
+
+def picked_by(node: ast.Subscript) -> list[str]:
+    """The names of what an index takes one of, as far as these are numbers: ``layer`` of ``k[layer, :, a:b]``."""
+    return [ast.unparse(part) for part in parts_of(node) if isinstance(part, (ast.Name, ast.Attribute))]
+
+
+def _picks_one(part: ast.expr) -> bool:
+    is_number = isinstance(part, ast.Constant) and type(part.value) is int
+    return is_number or isinstance(part, (ast.Name, ast.Attribute))
+
+
+def _is_rest(part: ast.expr) -> bool:
+    return isinstance(part, ast.Constant) and part.value is ...
 
 
 def takes_all(part: ast.AST | None) -> bool:

@@ -8,7 +8,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.rewrite.advised.host.asked_whole import counting_line, is_asked
 from paramgraph_kit.rewrite.source.edits import heads, path_of
 from paramgraph_kit.rewrite.source.place import Place, fresh
-from paramgraph_kit.rewrite.source.widths import width
+from paramgraph_kit.rewrite.source.widths import picked_by, width, width_at, with_all_of
 
 
 def moving_slice(place: Place) -> str:
@@ -30,16 +30,26 @@ def moving_slice(place: Place) -> str:
                 return there
             if not at:
                 continue
-            x, where = place.text(node.value), at[0]
+            where, whole = at[0], with_all_of(place.source, node, [dim])
+            if whole is None:
+                return ""
+            x, (along,) = whole
             keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
             if isinstance(node.ctx, ast.Store) and isinstance(place.statement, ast.Assign):
-                value = place.text(place.statement.value)
-                wide = f"{place.source.bracketed(place.statement.value)}.shape[{dim}]"
-                index = f"{where} + torch.arange({wide}, device={place.device})"
-                return f"{keep}; here `{x}.index_copy_({dim}, {index}, {value})`"
+                value, low = place.text(place.statement.value), getattr(part, "lower", None)
+                if low is None or isinstance(place.statement.value, ast.Constant):
+                    return ""
+                wide = f"{place.source.bracketed(place.statement.value)}.shape[{along}]"
+                wide = wide if x == place.text(node.value) else width_at(place.source, node, dim) or wide
+                index = f"{place.text(low)} + torch.arange({wide}, device={place.device})"
+                names = [name for name in picked_by(node) if type(place.value(name)) is not int]
+                of_numbers = (
+                    f" (`{'`, `'.join(names)}` as a number: of a tensor it would write to a copy)" if names else ""
+                )
+                return f"{keep}; here `{x}.index_copy_({along}, {index}, {value})`{of_numbers}"
             return (
                 f"{keep}; read all of `{x}` and mask what has not been written: "
-                f"`{_filled(place, part, f'torch.arange({x}.shape[{dim}], device={place.device})')}`"
+                f"`{_filled(place, part, f'torch.arange({x}.shape[{along}], device={place.device})')}`"
             )
     for call in place.calls("arange") if place.failure.code != "host-counter" else ():
         wide = width(place.source, call, *call.args) if len(call.args) == 2 else ""

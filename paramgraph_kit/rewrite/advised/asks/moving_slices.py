@@ -11,7 +11,7 @@ from paramgraph_kit.rewrite.advised.asks.cut_here import decided_here
 from paramgraph_kit.rewrite.advised.asks.masked_cuts import softened
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_number
-from paramgraph_kit.rewrite.source.widths import parts_of, width_at
+from paramgraph_kit.rewrite.source.widths import parts_of, width_at, with_all_of
 from paramgraph_kit.rewrite.source.writes import paths, touches, written
 
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -24,32 +24,34 @@ def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> 
     if not isinstance(whole, ast.Subscript):
         return ""
     x, lines, tests, zeros = place.text(whole.value), list[str](), list[str](), ""
-    of_one_size = _of_one_size(place, whole, made)
-    for dim, part in enumerate(parts_of(whole) if not of_one_size else ()):
-        if not isinstance(part, ast.Slice) or not names_in(part) & made.keys():
-            continue
-        low, high = (place.text(end) if end is not None else "" for end in (part.lower, part.upper))
+    of_one_size, parts = _of_one_size(place, whole, made), parts_of(whole)
+    moving = [n for n, part in enumerate(parts) if isinstance(part, ast.Slice) and names_in(part) & made.keys()]
+    x, dims = with_all_of(place.source, whole, moving) or (x, moving)
+    for dim, part in zip(dims, (parts[n] for n in moving), strict=True) if not of_one_size else ():
+        ends_of = (part.lower, part.upper) if isinstance(part, ast.Slice) else ()
+        low, high = (place.text(end) if end is not None else "" for end in ends_of)
         for name in made:
             low, high = (_renamed(text, name, f"{name}_in") for text in (low, high))
         at = f"at_{len(lines) + 1}" if lines else "at"
-        places = f"torch.arange({x}.shape[{dim}], device={x}.device).view(-1, *[1] * ({x}.dim() - {dim + 1}))"
+        behind = f"({x}.dim() - {dim + 1})" if dim >= 0 else f"{-dim - 1}"
+        places = f"torch.arange({x}.shape[{dim}], device={x}.device).view(-1, *[1] * {behind})"
         lines.append(f"`{at} = {places}`")
         tests += [f"({at} {sign} {end})" for sign, end in ((">=", low), ("<", high)) if end]
         zeros = zeros or (softened(place, x, dim, high) if not low else "")
-    node, all_of, test = place.statement, ", ".join(lines), " & ".join(tests)
+    node, made_once, test = place.statement, ", ".join(lines), " & ".join(tests)
     if of_one_size:
         here = f"here `{of_one_size}`{_for_others(place)}"
     elif isinstance(node, ast.Assign) and whole in node.targets:
-        here = f"here {all_of} and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
+        here = f"here {made_once} and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
     elif isinstance(node, ast.AugAssign) and whole is node.target:
         new = f"{x} {_OPERATORS.get(type(node.op), '')} {place.source.bracketed(node.value)}"
         if type(node.op) not in _OPERATORS or not is_number(node.value):  # others are as large as the part
             return ""
-        here = f"here {all_of} and `{x}.copy_(torch.where({test}, {new}, {x}))`"
+        here = f"here {made_once} and `{x}.copy_(torch.where({test}, {new}, {x}))`"
     elif picks := _of_an_order(place, whole, test):
-        here = f"here {all_of}{picks}"
+        here = f"here {made_once}{picks}"
     else:
-        here = f"here {all_of}, and all of `{x}` with `torch.where({test}, {x}, 0)`{zeros}"
+        here = f"here {made_once}, and all of `{x}` with `torch.where({test}, {x}, 0)`{zeros or _COUNTED}"
     *others, (name, last) = made.items()
     first = "".join(
         f"once `{other}_in = torch.zeros((), dtype=torch.long, device={place.device})`, before each launch "
@@ -61,6 +63,7 @@ def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> 
     return first + found_before(f"{name}_in", text, "torch.long", place, here, last.lineno)
 
 
+_COUNTED = "; zeros count in a softmax, a mean or an attention that goes along it: give that a mask of the same"
 _ORDERS = ("argsort", "randperm", "multinomial")  # whose results pick rows, and 0 is one of these
 _ADDED = {"mean": ".sum() / kept.sum()", "sum": ".sum()"}
 
