@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name
 from paramgraph_kit.doctor.observe.around_replays import keeps
+from paramgraph_kit.rewrite.source.more_of_a_net import APART
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 _WAYS, _PLAIN = 3, ("torch", "F", "math")
 THIN = 1 / 8  # of a step's operations
 _replayed = ContextVar("replayed", default=False)
-_apart = ContextVar("apart", default=False)
 
 
 @contextmanager
@@ -34,22 +34,17 @@ def replayed_as_it_is(*, learns_apart: bool = False) -> Iterator[None]:
 
     ``learns_apart``: an optimizer that nobody sees here takes its gradients, as behind ``make_graphed_callables``.
     """
-    token, apart = _replayed.set(True), _apart.set(learns_apart)
+    token, apart = _replayed.set(True), APART.set(learns_apart)
     try:
         yield
     finally:
         _replayed.reset(token)
-        _apart.reset(apart)
+        APART.reset(apart)
 
 
 def is_replayed_as_it_is() -> bool:
     """Whether what is rewritten is launched by a program's own replays."""
     return _replayed.get()
-
-
-def learns_apart() -> bool:
-    """Whether an optimizer that nobody sees here takes the gradients of what is rewritten."""
-    return _apart.get()
 
 
 def is_thin(found: Rewriting) -> bool:
@@ -60,7 +55,7 @@ def is_thin(found: Rewriting) -> bool:
 
 def is_wrong_there(found: Rewriting, ran: Iterable[CodeType]) -> bool:
     """Whether a whole rewriting is none for a program's own replays: next to nothing, or a frozen zero, is captured."""
-    if _apart.get() and _leaves_out(found):
+    if APART.get() and _leaves_out(found):
         return True
     return _replayed.get() and (is_thin(found) or _keeps_zeros(found, {code.co_name for code in ran}))
 

@@ -79,7 +79,7 @@ def test_layers_that_all_run_are_no_problem(tmp_path: Path) -> None:
 TASK = """
 class Task:
     def __init__(self):
-        self.encoder = encoder.requires_grad_(True)
+        self.encoder = Encoder().to(device)
         self.opt = torch.optim.AdamW(self.encoder.parameters(), lr=0.05, weight_decay=0.1)
         self.run = cuda.make_graphed_callables(self.encoder, (x,), allow_unused_input=True)
     def step(self):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from paramgraph_kit.rewrite.source.edits import names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward, stored
 from paramgraph_kit.rewrite.source.place import called
 
+APART = ContextVar("apart", default=False)  # whether an optimizer that nobody sees here takes the gradients
 _LIBRARIES = ("torch", "F", "nn", "functional", "np", "numpy", "math", "random")
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.own_launches import learns_apart
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.more_of_a_net import APART
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, is_training, lines_of, renamed, target_of
 
@@ -230,7 +230,7 @@ def _gradients(place: Place) -> str:
     groups = [group for held in every for group in held.param_groups]
     plain = all(isinstance(held, torch.optim.SGD) for held in every)
     moved = not plain or any(g.get("momentum") or g.get("weight_decay") for g in groups)
-    if not (moved if every else learns_apart()):
+    if not (moved if every else APART.get()):
         return ""
     return (
         "; gradients of what is left out are 0 then, where there were none: an optimizer with momentum or decay "
