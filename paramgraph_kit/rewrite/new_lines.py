@@ -53,12 +53,23 @@ def _parts(node: ast.expr) -> list[ast.expr]:
 
 
 def chooses_sized(lines: Sequence[str]) -> bool:
-    """Whether lines choose what the device counts, ``torch.where(c, mask.nonzero(), old)``: none is of its size."""
+    """Whether lines choose what the device counts, ``torch.where(c, mask.nonzero(), old)``: none is of its size.
+
+    Or a piece of what they choose otherwise, ``torch.where(c, x[1:], x)``, which is shorter.
+    """
     try:
         nodes = [*ast.walk(ast.parse(textwrap.dedent("\n".join(lines))))]
     except SyntaxError:  # a part of a statement
         return False
-    return any(isinstance(n, ast.Call) and len(n.args) == 3 and any(map(is_sized, n.args[1:])) for n in nodes)
+    chosen = [n.args[1:] for n in nodes if isinstance(n, ast.Call) and len(n.args) == 3]
+    return any(any(map(is_sized, pair)) or _is_piece(*pair) or _is_piece(*pair[::-1]) for pair in chosen)
+
+
+def _is_piece(one: ast.expr, other: ast.expr) -> bool:
+    """``x[1:]`` of ``x``."""
+    ends = [n for n in _parts(one.slice) if isinstance(n, ast.Slice)] if isinstance(one, ast.Subscript) else []
+    cut = any(n.lower is not None or n.upper is not None for n in ends)
+    return cut and isinstance(one, ast.Subscript) and ast.dump(one.value) == ast.dump(other)
 
 
 def is_behind_its_head(statement: ast.stmt, changes: Sequence[tuple[int, int, int, int]]) -> bool:
