@@ -35,7 +35,7 @@ def test_pieces_of_what_a_failing_capture_holds_take_its_place(body: str) -> Non
     # GIVEN a capture of some lines, or of one function, whose part has pieces as a fix
     failure = BY_ID["sync-item"].failure("it waits", Frame("program.py", 8, "f", "y = x.item()"))
     part = Diagnosis([failure], "captured: 1 problem (there)", [])
-    part.fix = SimpleNamespace(pieces="some", usage="", verified=[])
+    part.fix = SimpleNamespace(pieces="some", usage="", verified=[], diff="", complete=False, instead=[])
     settings = ("cpu", False, None, False, True, False)
     region = Region(score.__code__, 7, {}, None, settings, body=ast.parse(body).body, inline=bool(body))
     region.function = captured if body else score
