@@ -17,8 +17,8 @@ from paramgraph_kit.rewrite.around.later import ran_in
 from paramgraph_kit.rewrite.conditions import Lent, steady
 from paramgraph_kit.rewrite.lending import Lending
 from paramgraph_kit.rewrite.proving.closeness import loosely_apart
-from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
-from paramgraph_kit.rewrite.proving.proof import STEPS, WARM_UP, Arguments, Prover, Seen, Truth
+from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline, unless_raises
+from paramgraph_kit.rewrite.proving.proof import STEPS, WARM_UP, Arguments, Prover, Truth
 from paramgraph_kit.rewrite.result import ANEW, Rewriting
 from paramgraph_kit.rewrite.set_numbers import kept_by as kept_by
 from paramgraph_kit.rewrite.set_numbers import wrong_set
@@ -179,12 +179,12 @@ def _differ(attempt: Lending, truth: Truth, lines: Lent, names: Any, start: int)
         return other
 
     plain = one()
-    seen = _seen(plain.eager)
+    seen = unless_raises(plain.eager)
     if seen is None:
         return None  # it takes no others
     known = {name: values for name, values in seen.items() if name in truth.seen}
     with lines.applied():
-        new = _seen(lambda: one().captured(lines.around))
+        new = unless_raises(lambda: one().captured(lines.around))
     if new is None:
         return "it raises"
     return loosely_apart(steady(plain, known), new) if loosely_apart(known, new) else ""
@@ -192,10 +192,3 @@ def _differ(attempt: Lending, truth: Truth, lines: Lent, names: Any, start: int)
 
 def _later(value: Any, steps: int) -> Any:
     return value + steps if type(value) is int else value * 0.5**steps
-
-
-def _seen(run: Callable[[], Seen]) -> Seen | None:
-    try:
-        return run()
-    except RAISES:
-        return None

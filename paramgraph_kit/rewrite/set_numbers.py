@@ -6,7 +6,8 @@ has not, and lines that read it beside a line that is given it in a tensor would
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN
@@ -15,8 +16,8 @@ from paramgraph_kit.rewrite.conditions import Lent
 from paramgraph_kit.rewrite.lending import Lending
 from paramgraph_kit.rewrite.proving.around import Around
 from paramgraph_kit.rewrite.proving.closeness import loosely_apart
-from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
-from paramgraph_kit.rewrite.proving.proof import WARM_UP, Arguments, Prover, Seen, Truth
+from paramgraph_kit.rewrite.proving.deadline import Deadline, unless_raises
+from paramgraph_kit.rewrite.proving.proof import WARM_UP, Arguments, Prover, Truth
 from paramgraph_kit.trace.model import Failure
 
 LIMIT_S = 5.0
@@ -73,7 +74,7 @@ def _differ(attempt: Lending, truth: Truth, lines: Lent, holder: Holder, name: s
     first = _number(holder, name)
 
     def moving(around: Around) -> Around:
-        steps = iter(range(1_000_000))
+        steps = count()
 
         def before(inputs: Arguments) -> None:
             step = max(0, next(steps) - WARM_UP)
@@ -88,17 +89,10 @@ def _differ(attempt: Lending, truth: Truth, lines: Lent, holder: Holder, name: s
         other.deadline = Deadline(LIMIT_S)
         return other
 
-    seen, again = (_seen(lambda: one().eager(moving(Around()))) for _ in range(2))
+    seen, again = (unless_raises(lambda: one().eager(moving(Around()))) for _ in range(2))
     if seen is None or again is None:
         return None
     known = {key: v for key, v in seen.items() if key in truth.seen and not loosely_apart({key: v}, again)}
     with lines.applied():
-        new = _seen(lambda: one().captured(moving(lines.around)))
+        new = unless_raises(lambda: one().captured(moving(lines.around)))
     return "it raises" if new is None else loosely_apart(known, new)
-
-
-def _seen(run: Callable[[], Seen]) -> Seen | None:
-    try:
-        return run()
-    except RAISES:
-        return None

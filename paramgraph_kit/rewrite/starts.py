@@ -21,7 +21,7 @@ from paramgraph_kit.rewrite.counting.advance import Kept
 from paramgraph_kit.rewrite.counting.counted import Counter, counters, last_of
 from paramgraph_kit.rewrite.lending import Lending
 from paramgraph_kit.rewrite.proving.closeness import differences, loosely_apart
-from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline
+from paramgraph_kit.rewrite.proving.deadline import Deadline, unless_raises
 from paramgraph_kit.rewrite.proving.proof import STEPS, WARM_UP, Seen, Truth
 from paramgraph_kit.rewrite.source.edits import Source, locals_of
 from paramgraph_kit.rewrite.source.lasting import Leaves
@@ -43,12 +43,12 @@ def wrong_from(attempt: Lending, truth: Truth, lines: Lent) -> str:
     for start in _starts(kept, counters, ran) if counters else ():
         with _from(counters, start):
             own = prover.from_now()
-            plain = _seen(own.eager)
+            plain = unless_raises(own.eager)
             if plain is None:
                 continue  # there are no steps from there
             known = {name: values for name, values in plain.items() if name in truth.seen}
             with lines.applied():
-                new = _seen(lambda: prover.from_now().eager(lines.around))
+                new = unless_raises(lambda: prover.from_now().eager(lines.around))
             # What lies beyond a buffer's end is an error on the device, where slices of the host's are empty.
             past = new is None and any(start < size <= start + STEPS * STEPS for size in kept.sizes)
             if past or (new is not None and not differences(known, new)):
@@ -97,12 +97,12 @@ def _differ(attempt: Lending, truth: Truth, lines: Lent, run: Callable[[], Seen]
     """How replays differ from the original with the counts as they are now."""
     own = attempt.prover.from_now()
     own.deadline = Deadline(LIMIT_S)
-    plain = _seen(own.eager)
+    plain = unless_raises(own.eager)
     if plain is None:
         return ""  # it does not come there
     known = {name: values for name, values in plain.items() if name in truth.seen}
     with lines.applied():
-        new = _seen(run)
+        new = unless_raises(run)
     if new is None:
         return "it raises"
     return loosely_apart(steady(own, known), new) if loosely_apart(known, new) else ""
@@ -160,13 +160,6 @@ def _leaves(at: ast.If | ast.While) -> bool:
 
 def _is_real(value: Any) -> bool:
     return value.is_floating_point() if isinstance(value, torch.Tensor) else type(value) is float
-
-
-def _seen(run: Callable[[], Seen]) -> Seen | None:
-    try:
-        return run()
-    except RAISES:
-        return None
 
 
 @contextmanager

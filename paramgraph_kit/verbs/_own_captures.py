@@ -113,7 +113,7 @@ def of_captures(
         if any(map(_is_of_the_call, inside)) and part.fix is not None:
             part.fix.instead = [each for each in part.fix.instead if _DIAGNOSED not in each]
         inside = [f for f in inside if not _is_of_the_call(f)]
-        inside = [f for f in inside if not _is_set_at(f, found)]
+        inside = [f for f in inside if not _is_set_at(f, (g for g in found if g.code == f.code))]
         lines = {_line(f) for f in inside if not _is_silent(f)}
         again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
         found = [f for f in found if f not in again]
@@ -161,12 +161,12 @@ def _in_lines_of_failed(found: list[Failure], ended: Sequence[Failure], regions:
     return found
 
 
-def _is_set_at(failure: Failure, told: Sequence[Failure]) -> bool:
+def _is_set_at(failure: Failure, told: Iterable[Failure]) -> bool:
     """Whether it is a number's reading, of which the line that sets it between replays is told already."""
     from paramgraph_kit.doctor.observe.set_between import lines_that_set
 
     lines = lines_that_set(failure.message)
-    at = [f"{f.frame.file}:{f.frame.line}" for f in told if f.code == failure.code and f.frame]
+    at = [f"{f.frame.file}:{f.frame.line}" for f in told if f.frame is not None]
     return bool(lines) and all(any(each.endswith(line) for each in at) for line in lines)
 
 
@@ -271,7 +271,7 @@ def add_frozen(
             found.notes = (*found.notes, NOT_ASKED)
         of_several(part, region, regions)
         inside = [_named(f, region) for f in part.failures if _is_frozen(f, region) and _may_be(f, region)]
-        inside = [f for f in inside if not _is_set_at(f, [replace(g, code=f.code) for g in found.failures])]
+        inside = [f for f in inside if not _is_set_at(f, found.failures)]
         if inside := [f for f in inside if _line(f) not in told and not _is_around(f, region)]:
             found.failures = (*found.failures, *inside)
             if part.fix is not None and part.fix.pieces:  # which the graph that is there would go on to replay

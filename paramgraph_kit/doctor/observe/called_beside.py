@@ -9,6 +9,7 @@ from typing import Any
 from paramgraph_kit.doctor.explain.syntax import (
     FUNCTIONS,
     LOOPS,
+    MAKERS,
     defines,
     every,
     here,
@@ -23,7 +24,6 @@ from paramgraph_kit.doctor.observe.own_regions import Region
 _FILLS = re.compile(r"ahead of g\.replay\(\) (?=`[\w.]+\.fill_\()")
 _FILLED = re.compile(r"ahead of (?:self\.)?[\w.]+\.replay\(\) `(?P<held>self\.\w+)\.fill_\((?P<path>self\.[\w.]+)\)`")
 _FIRST = re.compile(r"at the end of `\w+` |ahead of the first capture ")
-_MAKES = ("__init__", "__post_init__")
 _MADE = "before the capture `"
 _MADE_FIRST = re.compile(
     r"(?P<head>(?:before the capture|at the end of `__init__`): )"
@@ -57,7 +57,7 @@ def _set_elsewhere(fix: str, region: Region, line: int) -> list[int]:
     if found is None or tree is None:
         return []
     path = found["path"]
-    nodes = [n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2]) and n.name not in _MAKES]
+    nodes = [n for n in every(tree) if isinstance(n, FUNCTIONS[:2]) and n.name not in MAKERS]
     stores = [n for f in nodes for n in ast.walk(f) if isinstance(n, ast.Attribute) and ast.unparse(n) == path]
     return sorted({n.lineno for n in stores if isinstance(n.ctx, ast.Store)} - {line})
 

@@ -5,17 +5,26 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.driver.work import worked_s
 
+T = TypeVar("T")
 STEP_S = 60.0
 FEWEST_S = 5.0  # of a step that is known to be quick, on a machine that has other things to do
 TIMES = 30  # as long as the longest so far
 RAISES = (Exception, SystemExit)  # by which a step ends by itself: `sys.exit(1)` where its loss is not finite
+
+
+def unless_raises(run: Callable[[], T]) -> T | None:
+    """What some steps show; None where one of them ends by itself."""
+    try:
+        return run()
+    except RAISES:
+        return None
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
+from paramgraph_kit.rewrite.advised.host.on_cpu import named
 from paramgraph_kit.rewrite.expressions.picks.sizes import FACTORIES
 from paramgraph_kit.rewrite.source.edits import path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
@@ -17,7 +17,7 @@ def filled_by_host(place: Place) -> str:
     copies = dict[str, tuple[ast.Call, ast.Assign]]()
     for call in place.calls("to", "cuda"):
         name = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-        lines = [*_named(place, name)] if name.isidentifier() else []
+        lines = [*named(place, name)] if name.isidentifier() else []
         if len(lines) == 1 and isinstance(lines[0].value, ast.Call) and called(lines[0].value) in FACTORIES:
             copies[name] = call, lines[0]
     if not any(_is_filled_by_host(place, name, made) for name, (_, made) in copies.items()):
@@ -45,13 +45,3 @@ def _is_filled_by_host(place: Place, name: str, made: ast.Assign) -> bool:
     values = [n.value for n in stores for t in n.targets if isinstance(t, ast.Subscript) and path_of(t.value) == name]
     read = {n.id for each in values for n in ast.walk(each) if isinstance(n, ast.Name)} - {"torch", "np", "len", name}
     return bool(read - {*place.seen})
-
-
-def _named(place: Place, name: str) -> Iterator[ast.Assign]:
-    """Where a function gives a name its values, up to a statement."""
-    function = place.source.function_of(place.statement)
-    for node in (n for part in (function.body if function is not None else ()) for n in within(part)):
-        if not isinstance(node, ast.Assign) or node.lineno >= place.statement.lineno:
-            continue
-        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
-            yield node

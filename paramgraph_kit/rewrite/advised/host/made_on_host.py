@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.advised.host.entries_read import entries_read
 from paramgraph_kit.rewrite.advised.host.filled_for_each import filled_by_host
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, assignments
 from paramgraph_kit.rewrite.advised.host.kept_part import of_what_is_kept
+from paramgraph_kit.rewrite.advised.host.on_cpu import named
 from paramgraph_kit.rewrite.expressions.makes.values import WRITERS, made_in
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES
 from paramgraph_kit.rewrite.source.edits import Function, heads, is_method, names_in, path_of, within
@@ -171,7 +172,7 @@ def made_above(place: Place) -> str:
     if place.failure.code != "copy-to-gpu":
         return ""
     for name in sorted({name for call in place.calls("to", "cuda") for name in place.local(call.func)}):
-        made = next(_named(place, name), None)
+        made = next(named(place, name), None)
         value = made.value if made is not None else None
         if made is None or not isinstance(value, ast.Call) or any(option.arg == "device" for option in value.keywords):
             continue
@@ -184,16 +185,6 @@ def made_above(place: Place) -> str:
             "writes it there, and leave out the copy here"
         )
     return ""
-
-
-def _named(place: Place, name: str) -> Iterator[ast.Assign]:
-    """Where a function gives a name its values, up to a statement."""
-    function = place.source.function_of(place.statement)
-    for node in (n for part in (function.body if function is not None else ()) for n in within(part)):
-        if not isinstance(node, ast.Assign) or node.lineno >= place.statement.lineno:
-            continue
-        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
-            yield node
 
 
 def literal(place: Place) -> str:
@@ -448,7 +439,7 @@ def brought_back(place: Place) -> str:
         while isinstance(brought, (ast.Call, ast.Attribute, ast.Subscript)):
             brought = brought.func if isinstance(brought, ast.Call) else brought.value
         for name in sorted(place.local(brought)):  # what is picked by it may be the CPU's itself
-            made = next(_named(place, name), None)
+            made = next(named(place, name), None)
             if made is not None and any(called(n) in _READ for n in ast.walk(made.value) if isinstance(n, ast.Call)):
                 return f"stays as it is, and copies nothing, once line {made.lineno} makes `{name}` on the device"
     return ""

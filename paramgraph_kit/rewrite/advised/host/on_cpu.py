@@ -10,7 +10,7 @@ import torch
 
 from paramgraph_kit.rewrite.advised.host.from_host import BROUGHT, assignments
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES
-from paramgraph_kit.rewrite.source.edits import heads, path_of
+from paramgraph_kit.rewrite.source.edits import heads, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 
 HELD = (*BROUGHT, "mixed-devices")
@@ -156,3 +156,13 @@ def is_of_the_host(place: Place, table: str) -> bool:
     """Whether no index of the device picks of a table: of a list, or of modules."""
     held = place.attributes.get(table.rpartition(".")[2]) if "." in table else place.value(table)
     return isinstance(held, (torch.nn.Module, list, tuple, dict))
+
+
+def named(place: Place, name: str) -> Iterator[ast.Assign]:
+    """Where a function gives a name its values, up to a statement."""
+    function = place.source.function_of(place.statement)
+    for node in (n for part in (function.body if function is not None else ()) for n in within(part)):
+        if not isinstance(node, ast.Assign) or node.lineno >= place.statement.lineno:
+            continue
+        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
+            yield node
