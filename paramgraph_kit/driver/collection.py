@@ -42,8 +42,7 @@ def only_new() -> Iterator[None]:
     try:
         yield
     finally:
-        for _ in range(2):  # circles of trials hold a loss, for which the next backward pass would wait;
-            gc.collect()  # what compiled code has held is a circle only when that is gone
+        _twice()  # circles of trials hold a loss, for which the next backward pass would wait
         if ours:
             everything()
 
@@ -54,3 +53,14 @@ def everything() -> None:
     if _aside:
         _aside = False
         gc.unfreeze()
+
+
+def circles() -> None:
+    """Collect all circles, those among what is set aside too: of a call that failed they hold its autograd graph."""
+    everything()
+    _twice()
+
+
+def _twice() -> None:
+    for _ in range(2):  # what compiled code or a failure has held is a circle only when that is gone
+        gc.collect()

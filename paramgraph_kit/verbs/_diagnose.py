@@ -373,12 +373,14 @@ def _examined(
     """What calls of a function show, without what a notebook still holds of its own calls."""
     from paramgraph_kit.doctor.observe.examine import examine
     from paramgraph_kit.doctor.observe.places import outside
+    from paramgraph_kit.driver.collection import circles
     from paramgraph_kit.verbs._left_over import let_go
 
     caller = outside()
     found = examine(function, args, kwargs, limit_s=limit_s, caller=caller, others=True, state=state)
     if any(failure.code == LEGACY for failure in found.problems) and (gone := let_go()):
         del found  # with what its calls returned
+        circles()
         with redirect_stdout(io.StringIO()):  # as the first time
             found = examine(function, args, kwargs, limit_s=limit_s, caller=caller, others=True)
         found.notes = [gone, *found.notes]

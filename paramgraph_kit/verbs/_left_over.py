@@ -6,7 +6,6 @@ delete. Its backward pass is done, so that all its graph can still do is be in t
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -15,6 +14,7 @@ from typing import Any, TypeGuard
 import torch
 from torch.utils import _pytree as pytree
 
+from paramgraph_kit.driver.collection import circles
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.step.spent import is_bare_spent, is_spent
 
@@ -31,7 +31,7 @@ def let_go() -> str:
             names.append(name)
     if not names:
         return ""
-    gc.collect()  # exceptions, and the calls that they hold, are cycles
+    circles()  # exceptions, and the calls that they hold
     named = names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} others"]
     listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     says = "are detached: their graphs" if names[1:] else "is detached: its graph"
