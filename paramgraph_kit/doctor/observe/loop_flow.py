@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, LOOPS, first_line, last_name, tree_of, walk
+from paramgraph_kit.doctor.observe.captured_first import captures_when_first
 from paramgraph_kit.doctor.observe.captured_values import NOTHING
 from paramgraph_kit.doctor.observe.gradients import Scope
 from paramgraph_kit.doctor.observe.held import is_a
@@ -60,6 +61,7 @@ class Flow(Calls):
 
     replays = False  # the step replays a graph of its own
     captured = False  # a line has captured the step
+    skipped: set[int]  # tests of a graph that is there by now
 
     def all(self) -> Iterator[Found]:
         """What each body finds that calls the step."""
@@ -88,7 +90,7 @@ class Flow(Calls):
     def _body(self, scope: Scope, nodes: Sequence[ast.AST]) -> Iterator[Found]:
         self.found, self.state, self.stack = Found(), State(), []
         self.numbers, self.before, self.exchanged, self.results = {}, {}, {}, {}
-        self.captured = False
+        self.captured, self.skipped = False, set()
         run = Run(self._names_of(scope), scope.file, getattr(scope.body, "name", "<module>"), NOTHING, None)
         if not isinstance(scope.body, ast.Module):
             self._name_as_given(nodes, run)
@@ -203,6 +205,7 @@ class Flow(Calls):
         self._calls(node.test, run)
         known = self._truth(node.test, run)
         known = _makes_once(node) if known is None else known
+        known = self._captured_before(node, run) if known is None else known
         if known is not None:
             return self._block(node.body if known else node.orelse, run)
         narrow, names = {}, run.names.own
@@ -217,6 +220,13 @@ class Flow(Calls):
                     return self._block(node.body if fit else node.orelse, run)
                 narrow = {of.id: Some(fit)}
         return self._either([node.body, node.orelse], run, [narrow, {}])
+
+    def _captured_before(self, node: ast.If, run: Run) -> bool | None:
+        """What ``if self.graph is None:`` says ahead of a capture and behind it, where the first call captures."""
+        if not captures_when_first(node, run.file) or id(node) in self.skipped:
+            return False if id(node) in self.skipped else None
+        self.skipped.add(id(node))
+        return True
 
     def _either(self, ways: list[list[ast.stmt]], run: Run, narrow: list[dict[str, Any]]) -> bool:
         begun, names = self.state, dict(run.names.own)

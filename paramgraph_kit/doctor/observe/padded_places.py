@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _OVERWRITE = ("index_copy_", "index_fill_", "index_put_", "scatter_")
 _ADD = ("index_add_", "scatter_add_", "scatter_reduce_")
+_NUMBERS, _FROM_AND_TO = ("range", "arange", "count"), 2
 _MADE = ("zeros", "empty", "full", "ones", "randn", "rand", "new_zeros", "new_empty", "new_full", "Embedding")
 
 
@@ -82,6 +83,9 @@ def _tried(caller: Caller, number: int, each: Padded, writes: list[_Write]) -> F
         return None
     moved = zip(*left, strict=True)
     places = [~_is_same(a, b) & _is_same(b, c) for a, b, c in moved]  # which the rows behind write, and no others
+    if any(chosen.any() for chosen in places) and (again := _made(caller, number, states, PLAIN, numbers)) is not None:
+        # What each call writes elsewhere, as at the next free place, is none of these.
+        places = [chosen & _is_same(a, b) for chosen, a, b in zip(places, left[0], again[1], strict=True)]
     written = [at for at, chosen in enumerate(places) if chosen.any()]
     if not written:
         return None
@@ -169,12 +173,24 @@ def _is_index(key: ast.expr) -> bool:
 
 
 def _has_spare(place: Place) -> bool:
-    """Whether a file makes something one larger than a name says, as with a place for what is left out."""
+    """Whether a file makes something one larger than a name says, or gives out no first place, for what is left out."""
     tree = tree_of(place.user[0].co_filename) if place.user is not None else None
-    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call)) if tree is not None else ()
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)] if tree is not None else []
     sizes = (n for c in calls if last_name(c.func) in _MADE for a in c.args for n in ast.walk(a))
     added = (n.right for n in sizes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Add))
-    return any(isinstance(each, ast.Constant) and each.value == 1 for each in added)
+    return any(map(_is_one, added)) or _gives_out_from_one(tree, calls)
+
+
+def _gives_out_from_one(tree: ast.AST | None, calls: list[ast.Call]) -> bool:
+    """Whether a file keeps free places, `deque(range(1, n))`, of which the first is none."""
+    looped = {id(n.iter) for n in ast.walk(tree or ast.Pass()) if isinstance(n, ast.For)}
+    begins = [c for c in calls if last_name(c.func) in _NUMBERS and id(c) not in looped and c.args]
+    counts = (c for c in begins if last_name(c.func) == "count" or len(c.args) == _FROM_AND_TO)
+    return any(_is_one(c.args[0]) for c in counts)
+
+
+def _is_one(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 1
 
 
 def _told(each: Padded, write: _Write, *, sure: bool) -> Failure:
