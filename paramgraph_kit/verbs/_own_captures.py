@@ -28,6 +28,7 @@ _KEPT = (
     "what goes behind a launch is given what the captured call has returned: keep that at the capture, and its object "
     "where the replay stands elsewhere"
 )
+_FOR_LINE = re.compile(r"(\bfor line )(\d+)")
 _AROUND = "{}  [{}]: around the graph, and no line of this diff: what is said of it above"
 _DIAGNOSED = "diagnose("  # where what has no line of the program's is told
 _WAYS = ("branch-frozen", "host-random")
@@ -114,12 +115,14 @@ def of_captures(
             part.fix.instead = [each for each in part.fix.instead if _DIAGNOSED not in each]
         inside = [f for f in inside if not _is_of_the_call(f)]
         inside = [f for f in inside if not _is_set_at(f, (g for g in found if g.code == f.code))]
+        inside = [f for f in inside if not _gets_another_at(f, found)]
         lines = {_line(f) for f in inside if not _is_silent(f)}
         again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
         found = [f for f in found if f not in again]
         found += [f for f in inside if (f.code, _line(f)) not in {(g.code, _line(g)) for g in found}]
         # What its lines are given is the program's: what moves between replays is told where it moves.
-        notes += [note for note in part.notes if note not in (*notes, TAKES_NO_OTHERS)]
+        own = [_in_file(note, region) if region.inline and region.file else note for note in part.notes]
+        notes += [note for note in own if note not in (*notes, TAKES_NO_OTHERS)]
         if part.fix is not None:
             part.fix.verified = _as_it_begins(part.fix.verified, region)
             part.fix.usage += stepped_beside(region) if part.fix.usage else ""
@@ -396,8 +399,29 @@ def _tells_of_the_capture(failure: Failure) -> bool:
 
 def _named(failure: Failure, region: Region) -> Failure:
     """The same, at the program's own line."""
-    frame = failure.frame
+    frame, moved = failure.frame, failure
+    if region.inline and region.file:
+        said = _in_file(failure.message, region)
+        words = failure.fix if said == failure.message else _FOR_LINE.sub(lambda m: _later(m, region), failure.fix)
+        moved = replace(failure, message=said, fix=words)
     if not region.inline or frame is None or frame.file != region.file:
-        return failure
+        return moved
     own = replace(frame, file=display_name(region.code.co_filename), line=frame.line + region.ahead)
-    return replace(failure, frame=replace(own, function=region.code.co_name))
+    return replace(moved, frame=replace(own, function=region.code.co_name))
+
+
+def _in_file(text: str, region: Region) -> str:
+    """The same with the program's own lines for those of the function that several statements were made."""
+    label = re.compile(rf"({re.escape(display_name(region.file))}:)(\d+)")
+    return label.sub(lambda m: f"{display_name(region.code.co_filename)}:{int(m[2]) + region.ahead}", text)
+
+
+def _later(line: re.Match[str], region: Region) -> str:
+    return f"{line[1]}{int(line[2]) + region.ahead}"
+
+
+def _gets_another_at(failure: Failure, told: Iterable[Failure]) -> bool:
+    """Whether it is the reading of what a line gives another tensor, and that line is told already."""
+    given = re.findall(r" gets another at ([^\n]+?:\d+)(?=\D|$)", failure.message)
+    at = [f"{f.frame.file}:{f.frame.line}" for f in told if f.frame is not None and f.code == failure.code]
+    return bool(given) and all(any(each.endswith(line) for each in at) for line in given)

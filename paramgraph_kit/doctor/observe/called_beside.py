@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import (
@@ -23,6 +24,7 @@ from paramgraph_kit.doctor.observe.own_regions import Region
 
 _FILLS = re.compile(r"ahead of g\.replay\(\) (?=`[\w.]+\.fill_\()")
 _FILLED = re.compile(r"ahead of (?:self\.)?[\w.]+\.replay\(\) `(?P<held>self\.\w+)\.fill_\((?P<path>self\.[\w.]+)\)`")
+_GIVEN = re.compile(r"ahead of g\.replay\(\) `[\w.]+\.fill_\((?P<path>[\w.]+)\)`")
 _FIRST = re.compile(r"at the end of `\w+` |ahead of the first capture ")
 _MADE = "before the capture `"
 _MADE_FIRST = re.compile(
@@ -46,9 +48,25 @@ def found_there_too(fix: str, region: Region, line: int, reader: str) -> str:
     if not behind or not min(lines) <= line <= max(lines):
         ahead = calls and calls[0].lineno < region.line and _FIRST.search(fix) and _set_elsewhere(fix, region, line)
         behind = calls[:1] if ahead else []
-    if not behind:
+    told = sorted({*(n.lineno for n in behind[:1]), *_moved_ahead_of(fix, calls, nodes, line, region.line)})
+    if not told:
         return fix
-    return _FILLS.sub(f"ahead of g.replay(), and of line {behind[0].lineno}, which calls it as it is, ", fix)
+    what = f"line {told[0]}, which calls" if len(told) == 1 else f"lines {', '.join(map(str, told))}, which call"
+    return _FILLS.sub(f"ahead of g.replay(), and of {what} it as it is, ", fix)
+
+
+def _moved_ahead_of(fix: str, calls: list[ast.Call], nodes: list[ast.AST], line: int, captured: int) -> Iterator[int]:
+    """Calls behind the first, and ahead of the capture, that find another number: lines between them set it, too."""
+    if (found := _GIVEN.search(fix)) is None or not calls:
+        return
+    first = calls[0].lineno
+    loops = [n for n in nodes if isinstance(n, LOOPS) and spans(n, first)]
+    begins = min([first, *(n.lineno for n in loops)])
+    stores = [n for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)]
+    sets = [n.lineno for n in stores if ast.unparse(n) == found["path"] and n.lineno != line]
+    for call in (c for c in calls if first < c.lineno < captured):
+        if any(begins < each < call.lineno for each in sets):
+            yield call.lineno
 
 
 def _set_elsewhere(fix: str, region: Region, line: int) -> list[int]:

@@ -265,10 +265,13 @@ def once(found: list[Failure]) -> list[Failure]:
 
 
 def unfilled(notes: list[str], found: Iterable[Failure]) -> list[str]:
-    """Notes without those that a number is frozen which is told to be filled ahead of each replay."""
-    filled = [f.fix for f in found if f.code == "scalar-frozen" and ".replay()" in f.fix]
+    """Notes without those that a number is frozen which is told to be filled, or told where a line sets it."""
+    numbers = [f for f in found if f.code == "scalar-frozen" and ".replay()" in f.fix]
+    lines = {(f.message.partition(" is ")[0], f"{f.frame.file}:{f.frame.line}") for f in numbers if f.frame is not None}
     paths = {note: path for note in notes if (path := note.partition(" is frozen at ")[0]) != note}
-    return [note for note in notes if not any(f".fill_({paths.get(note, ' ')})" in fix for fix in filled)]
+    at = {note: note.partition(", and ")[2].partition(" sets it")[0] for note in paths}
+    told = {note for note in paths if (paths[note], at[note]) in lines}
+    return [n for n in notes if n not in told and not any(f".fill_({paths.get(n, ' ')})" in f.fix for f in numbers)]
 
 
 def _written_at(path: str, held: str) -> str:

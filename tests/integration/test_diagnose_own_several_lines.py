@@ -1,0 +1,57 @@
+"""Captures of several statements: what they exchange is told once, at its line, and notes name the program's lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load, quiet
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+PROGRAM = """
+class Sampler:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.w, self.h = torch.randn(4, device=device), torch.zeros(2, 4, device=device)
+        self.x, self.heat, self.graph = torch.zeros(2, 4, device=device), 1.0, cuda.CUDAGraph()
+        with cuda.graph(self.graph):
+            h = torch.tanh(self.x + self.h * self.w)
+            self.p = (h / self.heat).softmax(-1)
+            KEEP
+    def step(self, x):
+        self.x.copy_(x)
+        MOVE
+        self.graph.replay()
+        return self.p.clone()
+def main():
+    sampler = Sampler()
+    return [sampler.step(torch.randn(2, 4)) for _ in range(4)]
+"""
+EXCHANGED, COOLED = "self.h = h", "self.heat = max(0.1, self.heat * 0.9)"
+
+
+@pytest.mark.parametrize(
+    ("keep", "move", "told"),
+    [
+        (EXCHANGED, COOLED, [EXCHANGED, COOLED]),
+        pytest.param("self.h.copy_(h)", "pass", [], marks=pytest.mark.sweep),
+        pytest.param("self.h.copy_(h)", COOLED, [COOLED], marks=pytest.mark.sweep),
+    ],
+)
+def test_each_line_is_told_once(keep: str, move: str, told: list[str], tmp_path: Path) -> None:
+    # GIVEN a capture of three statements, of which the last gives the state another tensor, and a number that moves
+    # between replays
+    text = PRELUDE + PROGRAM.replace("KEEP", keep).replace("MOVE", move)
+    # WHEN the program is diagnosed
+    with quiet():
+        found = pgk.diagnose(load(text, tmp_path / "program.py")["main"])
+    # THEN these two lines are told, none again where it is read, in a note or by a line that the file does not have
+    assert [f.frame.text for f in found.failures if f.frame] == told
+    assert not any("captured at line" in each or "is frozen at" in each for each in (str(found), *found.notes))
