@@ -20,12 +20,15 @@ class Sampler:
     def __init__(self):
         torch.manual_seed(0)
         self.w, self.h = torch.randn(4, device=device), torch.zeros(2, 4, device=device)
-        self.x, self.heat, self.graph = torch.zeros(2, 4, device=device), 1.0, cuda.CUDAGraph()
+        self.x, self.heat, self.graph = torch.zeros(2, 4, device=device), 1.0, None
+    def capture(self):
+        self.graph = cuda.CUDAGraph()
         with cuda.graph(self.graph):
             h = torch.tanh(self.x + self.h * self.w)
             self.p = (h / self.heat).softmax(-1)
             KEEP
     def step(self, x):
+        if self.graph is None: self.capture()
         self.x.copy_(x)
         MOVE
         self.graph.replay()
