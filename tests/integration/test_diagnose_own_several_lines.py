@@ -58,3 +58,38 @@ def test_each_line_is_told_once(keep: str, move: str, told: list[str], tmp_path:
     # THEN these two lines are told, none again where it is read, in a note or by a line that the file does not have
     assert [f.frame.text for f in found.failures if f.frame] == told
     assert not any("captured at line" in each or "is frozen at" in each for each in (str(found), *found.notes))
+
+
+UNREAD = """
+class Average:
+    def __init__(self):
+        self.x, self.kept, self.n = torch.zeros(3, device=device), torch.zeros(3, device=device), 0
+        self.rate_in = torch.full((), 0.1, device=device)
+        self.graph = None
+    def body(self):
+        rate = min(0.9, (1 + self.n) / (10 + self.n))
+        self.kept.lerp_(self.x, RATE)
+    def step(self, x):
+        if self.graph is None:
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.body()
+        self.x.copy_(x)
+        self.rate_in.fill_(min(0.9, (1 + self.n) / (10 + self.n)))
+        self.graph.replay()
+        self.n += 1
+        return self.kept.clone()
+def main():
+    average = Average()
+    return [average.step(torch.randn(3)) for _ in range(4)]
+"""
+
+
+@pytest.mark.parametrize(("rate", "told"), [("self.rate_in", []), ("rate", ["self.n += 1"])])
+def test_a_number_for_a_variable_that_nothing_reads_is_no_problem(rate: str, told: list[str], tmp_path: Path) -> None:
+    # GIVEN an average whose rate is read from a tensor by now, with the line left that computed it, or is read there
+    # WHEN the program is diagnosed
+    with quiet():
+        found = pgk.diagnose(load(PRELUDE + UNREAD.replace("RATE", rate), tmp_path / "program.py")["main"])
+    # THEN the counter is told only where the graph has it
+    assert [f.frame.text for f in found.failures if f.frame] == told

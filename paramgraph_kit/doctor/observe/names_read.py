@@ -16,6 +16,8 @@ from paramgraph_kit.doctor.observe.short_names import first_of
 _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _TESTS = (ast.If, ast.IfExp, ast.While)
+_BY_NAME = ("locals", "vars", "eval", "exec")  # which may ask for any variable
+_COUNTS = ("min", "max", "abs", "round", "int", "float", "len")
 _TELLS = ("print", "debug", "info", "warning", "log", "write")
 
 
@@ -105,4 +107,25 @@ def body_of(code: CodeType) -> list[tuple[ast.expr, bool]]:
 @lru_cache(512)  # a model has many modules of one class
 def _read_in(function: Any) -> tuple[tuple[ast.expr, bool], ...]:
     body = function.body if isinstance(function.body, list) else [function.body]
-    return tuple(each for part in body for each in outermost(part))
+    vain = _in_vain(function)
+    return tuple(each for part in body for each in outermost(part) if id(each[0]) not in vain)
+
+
+def _in_vain(function: Any) -> set[int]:
+    """What lines compute for a variable that nothing reads, as one whose readers have a tensor by now."""
+    nodes = [*ast.walk(function)]
+    names = [n for n in nodes if isinstance(n, ast.Name)]
+    read = {n.id for n in names if not isinstance(n.ctx, ast.Store)}
+    read |= {name for n in nodes if isinstance(n, (ast.Global, ast.Nonlocal)) for name in n.names}
+    if not read.isdisjoint(_BY_NAME):
+        return set()
+    lines = [n for n in nodes if isinstance(n, ast.Assign) and all(isinstance(t, ast.Name) for t in n.targets)]
+    vain = [n.value for n in lines if read.isdisjoint(t.id for t in n.targets if isinstance(t, ast.Name))]
+    return {id(each) for value in vain if _only_counts(value) for each in ast.walk(value)}
+
+
+def _only_counts(value: ast.expr) -> bool:
+    """Whether it is computed from names and numbers alone, and does nothing else."""
+    calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
+    known = all(isinstance(c.func, ast.Name) and c.func.id in _COUNTS for c in calls)
+    return known and not any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield)) for n in ast.walk(value))
