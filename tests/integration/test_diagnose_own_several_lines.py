@@ -93,3 +93,39 @@ def test_a_number_for_a_variable_that_nothing_reads_is_no_problem(rate: str, tol
         found = pgk.diagnose(load(PRELUDE + UNREAD.replace("RATE", rate), tmp_path / "program.py")["main"])
     # THEN the counter is told only where the graph has it
     assert [f.frame.text for f in found.failures if f.frame] == told
+
+
+NAMED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.graph, self.scale = torch.randn(5, device=device), None, 1.0
+    def body(self):
+        return self.x * self.w * self.scale
+    def NAME(self, x):
+        if self.graph is None:
+            self.x, self.graph = x.clone(), cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.y = self.body()
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y.clone()
+def main():
+    net, out = Net(), []
+    for n in range(6):
+        out.append(net.NAME(torch.randn(2, 5, device=device)))
+        net.scale *= 0.9
+    return out
+"""
+
+
+@pytest.mark.parametrize("name", ["forward", pytest.param("step", marks=pytest.mark.sweep)])
+def test_a_modules_number_has_the_words_of_its_name(name: str, tmp_path: Path) -> None:
+    # GIVEN a module that captures in a method which modules are called by, or in another, and a number that moves on
+    text = PRELUDE + NAMED.replace("net.NAME", "net" if name == "forward" else "net.step").replace("NAME", name)
+    # WHEN the program is diagnosed
+    with quiet():
+        found = pgk.diagnose(load(text, tmp_path / "program.py")["main"])
+    # THEN the words keep it in a tensor, and ask for no graph of each value
+    assert [f.frame.text for f in found.failures if f.frame] == ["net.scale *= 0.9"]
+    assert "self.scale = torch.full((), float(self.scale), device='sim')" in found.failure.fix, found.failure.fix

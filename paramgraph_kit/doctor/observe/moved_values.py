@@ -31,7 +31,7 @@ from paramgraph_kit.doctor.observe.exchanged import assigns, exchanged, with_res
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.host_tests import WORDS, is_in_key
-from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, is_anew
+from paramgraph_kit.doctor.observe.made_anew import ANEW, WHY, behind_it, by_own_names, is_anew
 from paramgraph_kit.doctor.observe.made_first import (
     as_large_as_it_gets,
     kept_as_it_is,
@@ -101,9 +101,8 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     codes = {f.code for f in told}  # as it began: who asks may add to it what is told here
     seen, together = set[tuple[str, str]](), dict[tuple[str, Frame | None], Failure]()
     read = dict[tuple[str, Frame | None], list[tuple[str, Failure]]]()
-    every = [*region.values.moved.values()] if region.values is not None else []
-    anew = {moved.use.text for moved in every if is_anew(moved)}
-    for moved in (m for m in every if is_anew(m) or m.use.text not in anew):
+    every = by_own_names(region.values.moved.values()) if region.values is not None else []
+    for moved in every:
         if moved.part.endswith(LEARNS) and not _differentiates(region):
             continue
         is_part = moved.part and moved.part != LENGTH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from inspect import getattr_static, unwrap
 from typing import Any
@@ -264,10 +264,11 @@ def once(found: list[Failure]) -> list[Failure]:
     return [f for f in found if any(f is each for each in filled) or "graph for each" not in f.fix] if filled else found
 
 
-def unfilled(notes: list[str], found: Iterable[Failure]) -> list[str]:
+def unfilled(notes: list[str], found: Collection[Failure]) -> list[str]:
     """Notes without those that a number is frozen which is told to be filled, or told where a line sets it."""
     numbers = [f for f in found if f.code == "scalar-frozen" and ".replay()" in f.fix]
-    lines = {(f.message.partition(" is ")[0], f"{f.frame.file}:{f.frame.line}") for f in numbers if f.frame is not None}
+    moved = [f for f in found if f.frame is not None and " at a replay, " in f.message]
+    lines = {(f.message.partition(" is ")[0], f"{f.frame.file}:{f.frame.line}") for f in moved if f.frame is not None}
     paths = {note: path for note in notes if (path := note.partition(" is frozen at ")[0]) != note}
     at = {note: note.partition(", and ")[2].partition(" sets it")[0] for note in paths}
     told = {note for note in paths if (paths[note], at[note]) in lines}
