@@ -8,6 +8,7 @@ from functools import cached_property
 
 import torch
 
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.ahead import Ahead
@@ -17,6 +18,7 @@ from paramgraph_kit.rewrite.around.elsewhere import Elsewhere
 from paramgraph_kit.rewrite.around.overwritten import overwritten
 from paramgraph_kit.rewrite.counting import advance, given_rates, optimizers
 from paramgraph_kit.rewrite.expressions.picks import rows
+from paramgraph_kit.rewrite.expressions.state import made_anew
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import moving
@@ -25,6 +27,7 @@ from paramgraph_kit.rewrite.source.edits import (
     Function,
     Source,
     free_names,
+    heads,
     locals_of,
     named_around,
     names_in,
@@ -40,11 +43,18 @@ MOVABLE = frozenset(
     captured-event learning-rate-frozen blocking-copy""".split()  # noqa: SIM905
 )
 _PICKS = ("dynamic-shape", "hidden-size")
+_READ_AGAIN = BY_ID["stale-input"].failure("a graph reads it", None)
 OF_STEPS = ("optimizer-not-capturable", "learning-rate-frozen")
 
 
 def _below(nodes: Sequence[ast.stmt]) -> set[ast.AST]:
     return {part for node in nodes for part in ast.walk(node)}
+
+
+def _is_within(node: ast.stmt, edit: Edit) -> bool:
+    """Whether an edit changes nothing but a statement."""
+    begin, end = (node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or 0)
+    return begin <= (edit.line, edit.column) and (edit.end_line, edit.end_column) <= end
 
 
 class Behind(Ahead):
@@ -132,6 +142,7 @@ class Behind(Ahead):
         more = self._filled(source, rate=rate, moved=chosen)
         more = self._kept_there(source, failures, more) if tail is not None else more
         more = self._written_there(source, more) if tail is not None and self.forced else more
+        more = self._tables_there(source, failures, more)
         if read_there:
             ended = ({**ended[0], **{name: source.bracketed(node) for name, node in read_there.items()}}, ended[1])
             more = handed.named(source, read_there, more)
@@ -204,6 +215,25 @@ class Behind(Ahead):
         def edits_of(node: ast.stmt) -> list[Edit]:
             below = set(ast.walk(node))
             return [*more(node), *(edit for at, edits in found if at in below for edit in edits)]
+
+        return edits_of
+
+    def _tables_there(
+        self, source: Source, failures: Sequence[Failure], more: Callable[[ast.stmt], list[Edit]]
+    ) -> Callable[[ast.stmt], list[Edit]]:
+        """``more``, and tables of tensors that a graph reads, ``self.old = {...}``, written where they lie."""
+        places = [place for f in failures if f.code == "stale-input" and (place := self.place(f)) is not None]
+        places = [place for place in places if place[0] is source]
+        read = {path_of(n) for _, node in places for n in heads(node) if isinstance(n, (ast.Name, ast.Attribute))}
+
+        def edits_of(node: ast.stmt) -> list[Edit]:
+            found = more(node)
+            for part in (n for n in within(node) if isinstance(n, ast.stmt)):
+                path = made_anew.given_by(part)
+                if path and (path in read or path.rpartition(".")[2] in self.forced):
+                    edits = made_anew.written_there(self._place_of(source, part, _READ_AGAIN), path)
+                    found += [each for each in edits if _is_within(part, each) and each not in found]
+            return found
 
         return edits_of
 

@@ -102,9 +102,10 @@ def alike(holders: Iterable[Holder]) -> Alike:
     return found
 
 
-def lists_of(value: Any) -> list[list[Any]]:
-    """The lists among what something holds, of which a step may put another one in the place of each."""
-    return [each for each in (value.values() if isinstance(value, dict) else [value]) if type(each) is list]
+def lists_of(value: Any) -> list[Any]:
+    """The lists and dictionaries among what something holds, of which a step may put another in the place of each."""
+    entries = [*value.values()] if isinstance(value, dict) else []
+    return [each for each in (value, *entries) if type(each) in (dict, list)]
 
 
 def modules_of(value: Any) -> Iterator[dict[str, Any]]:
@@ -116,7 +117,7 @@ def modules_of(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def parts_of(values: Iterable[Any]) -> set[int]:
-    """What tensors, lists and modules some values hold, as numbers that each has for itself."""
+    """What tensors, lists, dictionaries and modules some values hold, as numbers that each has for itself."""
     return {id(part) for value in values for part in (*flat_tensors(value), *lists_of(value), *modules_of(value))}
 
 

@@ -59,13 +59,13 @@ def lines_that_may_set(place: Place) -> list[ast.Assign]:
         return []
     read = {path_of(n) for n in heads(place.statement) if isinstance(n, ast.Attribute)}
     every = (n for n in ast.walk(place.source.tree) if isinstance(n, ast.Assign) and len(n.targets) == 1)
-    run = {f for f in _run_with(place.source, here.name) if f is not here and f.name not in MAKERS}
+    run = {f for f in run_with(place.source, here.name) if f is not here and f.name not in MAKERS}
     run -= {f for f in run for n in ast.walk(f) if isinstance(n, ast.expr) and is_sized(n)}  # as many as there are
     own = [n for n in every if place.source.function_of(n) in run and not is_none(n.value)]
     return [n for n in own if any(path_of(each) in read for each in _set_by(n) if isinstance(each, ast.Attribute))]
 
 
-def _run_with(source: Source, name: str) -> set[Function]:
+def run_with(source: Source, name: str) -> set[Function]:
     """The functions of a file that those which come to one of them come to, as their names tell."""
     names = {n.name for n in source.parents if isinstance(n, Function)}
     comes_to = [{*_run_by(source, each)} for each in names]
