@@ -25,6 +25,7 @@ from paramgraph_kit.rewrite.advised.host.given_host_tensors import of_host_tenso
 from paramgraph_kit.rewrite.advised.host.given_numbers import held_in_a_tensor, of_a_formula, of_an_argument
 from paramgraph_kit.rewrite.advised.host.kept_rounds import ended_before, over_what_it_keeps
 from paramgraph_kit.rewrite.advised.host.made_of_numbers import ANSWERED, of_what_is_given
+from paramgraph_kit.rewrite.advised.host.sampled_ahead import sampled_ahead
 from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, stored
@@ -269,6 +270,8 @@ def at_least(place: Place) -> str:
                 f"once `{name}_in = {made}`, before each launch `{name}_in.copy_({made})`, and here "
                 f"`{name} = {name}_in.clone()`"
             )
+        if told := sampled_ahead(place):
+            return told
         if told := _of_the_host_alone(place, own) or (brought_within(place) if own_helper is None else ""):
             return told
         helper = place.text(own_helper) if own_helper is not None else place.helper

@@ -13,7 +13,7 @@ from paramgraph_kit.rewrite.counting.begun_later import gradients_begin_later
 from paramgraph_kit.rewrite.source.cancelled import takes_gradients_at_times
 from paramgraph_kit.rewrite.source.digits import zeros_for
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, names_in, on_one_line, path_of, within
-from paramgraph_kit.rewrite.source.moving import arguments_of
+from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.writes import paths, written
 
@@ -181,8 +181,8 @@ def called_for_itself(place: Place) -> str:
     if any(isinstance(n, ast.Attribute) and n.attr == "data" for n in stores):
         return ""  # it moves parameters, with which a network in the step computes
     picks = (n for part in function.body for n in within(part) if isinstance(n, ast.Subscript))
-    stored = {path_of(n.value) for n in picks if isinstance(n.ctx, ast.Store)}
-    if stored & {*arguments_of(function)[1:]}:
+    written_at = {path_of(n.value) for n in picks if isinstance(n.ctx, ast.Store)}
+    if written_at & {*arguments_of(function)[1:]}:
         return ""  # it writes to what it is given, with which the step goes on: `logits[k, first:] = -inf`
     own = [each for each in calls if getattr(place.source.function_of(each), "name", "") == place.entry]
     if len(own or calls) != 1 or (function.name == place.entry and not own):
@@ -232,22 +232,51 @@ def _given_there(place: Place, caller: Function | None, values: Sequence[ast.exp
     held = [_unread(value) for value in values]
     local = locals_of(caller) if caller is not None else set()
     own = [each for each in held if caller is None or names_in(each) & local]  # a model of the file's is there, too
+    found = [each for each in own if isinstance(each, ast.Name) and is_host_made(place, caller, each.id)]
+    own = [each for each in own if each not in found]
     if not own:
         return "call it there"
     names = "`, `".join(dict.fromkeys(map(place.text, own)))
     read = [place.text(value) for value, inner in zip(values, held, strict=True) if value is not inner]
-    return f"return `{names}`" + f", of which it is given `{'`, `'.join(read)}` there" * bool(read)
+    ahead = f", with the `{'`, `'.join(each.id for each in found)}` that the host has ahead of that launch" * bool(
+        found
+    )
+    return f"return `{names}`" + f", of which it is given `{'`, `'.join(read)}` there" * bool(read) + ahead
+
+
+def is_host_made(place: Place, caller: Function | None, name: str, but: ast.stmt | None = None) -> bool:
+    """Whether a name is what a function of the file finds without torch: ``idx, w = buffer.sample(16)``, of numpy.
+
+    A line ``but`` may give it another value.
+    """
+    every = [n for part in (caller.body if caller is not None else ()) for n in within(part)]
+    made = [n.value for n in every if isinstance(n, ast.Assign) and n is not but and name in stored([n])]
+    call = made[0] if len(made) == 1 else None
+    if not isinstance(call, ast.Call):
+        return False
+    functions = [n for n in place.source.parents if isinstance(n, Function) and n.name == called(call)]
+    if len(functions) != 1:
+        return False
+    read = {path_of(n).partition(".")[0] for n in ast.walk(functions[0]) if isinstance(n, (ast.Name, ast.Attribute))}
+    calls = {called(n) for n in ast.walk(functions[0]) if isinstance(n, ast.Call)}
+    held = [value for each in read if (value := place.value(each)) is not None]
+    draws = any(type(each).__module__.partition(".")[0] == "numpy" for each in held) or read & {"np", "numpy", "random"}
+    return bool(draws) and not read & {"torch", "F"} and not calls & {"to", "cuda", "device"}
 
 
 def _unread(value: ast.expr) -> ast.expr:
     """``td`` of ``td.cpu().numpy()``, which a graph cannot return."""
-    inner = value
+    inner, reads = value, ("cpu", "numpy", "item", "tolist")
+    if isinstance(value, ast.BinOp):  # `td.abs().cpu().numpy() + 1e-5`
+        parts = [n for n in ast.walk(value) if isinstance(n, ast.Call) and called(n) in reads]
+        outer = [n for n in parts if not any(n is not each and n in ast.walk(each) for each in parts)]
+        inner = outer[0] if len(outer) == 1 else value
     while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and not inner.args:
         if called(inner) not in ("cpu", "numpy", "item", "tolist", "detach"):
             break
         inner = inner.func.value
-    reads = {called(n) for n in ast.walk(value) if isinstance(n, ast.Call)} & {"cpu", "numpy", "item", "tolist"}
-    return inner if reads else value
+    found = {called(n) for n in ast.walk(value) if isinstance(n, ast.Call)} & {*reads}
+    return inner if found else value
 
 
 def _is_read_on(place: Place, function: Function, owner: ast.ClassDef, caller: Function | None, held: str) -> bool:

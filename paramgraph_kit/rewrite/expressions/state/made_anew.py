@@ -127,7 +127,8 @@ def _is_kept(place: Place, path: str) -> bool:
             continue
         if not _is_called_so(node, path):
             continue
-        above, whole = source.parents.get(node), node
+        whole: ast.expr = node
+        above = source.parents.get(node)
         if isinstance(above, ast.Subscript):
             if keeps_or_exchanges(place, node) or (isinstance(above.ctx, ast.Load) and is_kept(source, above)):
                 return True
