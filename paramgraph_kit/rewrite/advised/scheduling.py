@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from paramgraph_kit.rewrite.source.edits import Function, free_names, heads, is_text, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, free_names, heads, is_text, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, unscaled_before
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.reached_as import as_called
@@ -138,7 +138,9 @@ def _gone_through(place: Place, name: str) -> str:
 
 
 def _decides_on_the_host(place: Place) -> str:
-    """``optimizer.step(closure)``, of an optimizer that asks for the loss between its rounds."""
+    """``optimizer.step(closure)``, of an optimizer that asks for the loss between its rounds; or one made inside."""
+    if made := _made_inside(place):
+        return made
     held, call = _receiver(place, "step")
     function = place.source.function_of(place.statement)
     name = path_of(call.args[0]) if call is not None and call.args else ""
@@ -155,6 +157,19 @@ def _decides_on_the_host(place: Place) -> str:
         f"`run = pgk.parameterize({name}{state})`, and here "
         f"`{held}.step(lambda: run({arguments}))`"
     )
+
+
+def _made_inside(place: Place) -> str:
+    """``opt = AdamW(params, lr=lr)`` of a rate on the device, which its constructor checks."""
+    node = place.statement
+    for call in (n for n in ast.walk(node) if isinstance(n, ast.Call) and not isinstance(node, ast.With)):
+        kind = place.value(path_of(call.func)) if path_of(call.func) else None
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
+            return (
+                f"it checks a rate of the device where it is made, which is once, ahead of what is captured: do "
+                f"`{on_one_line(place.text(node))}` there, with what it reads, and leave the graph its steps"
+            )
+    return ""
 
 
 def _is_trained(value: object) -> bool:
