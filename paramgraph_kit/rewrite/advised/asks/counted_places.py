@@ -133,6 +133,7 @@ def _counts(place: Place, target: ast.expr) -> str:
     slices = (n for n in ast.walk(function) if isinstance(n, ast.Slice)) if function is not None else ()
     ends = {path_of(n) for each in slices for n in ast.walk(each) if isinstance(n, ast.Attribute)}
     picks = (n for n in ast.walk(function) if isinstance(n, ast.Subscript)) if function is not None else ()
+    picks = (n for n in picks if not isinstance(place.attributes.get(last_name(n.value)), (list, tuple)))  # by numbers
     ends |= {path_of(part) for each in picks for part in getattr(each.slice, "elts", [each.slice])}
     is_of_list = isinstance(target, ast.Subscript) and isinstance(target.slice, (ast.Constant, ast.Name))
     named = place.text(target) if is_of_list else path

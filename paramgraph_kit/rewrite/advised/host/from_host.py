@@ -31,6 +31,7 @@ from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
 from paramgraph_kit.rewrite.advised.host.given_host_tensors import of_host_tensors
 from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
 from paramgraph_kit.rewrite.advised.host.left_in_helpers import a_graph_for_its_answers
+from paramgraph_kit.rewrite.advised.host.picked_at import picked_at
 from paramgraph_kit.rewrite.advised.host.several_numbers import found_by_a_method, is_chosen, made_in_branches
 from paramgraph_kit.rewrite.advised.sizes.rounds_given import OF_EACH
 from paramgraph_kit.rewrite.advised.state.counted_in_rounds import of_its_round, stepped_behind, whole_of
@@ -164,7 +165,7 @@ def decided(place: Place) -> str:
             flag = fresh("chosen_in", place.taken)
             here = chosen_here(place, each, flag) + "; in a loop one element for each time round" * bool(place.loops())
             return found_before(flag, place.text(each.test), "torch.bool", place, here)
-    made = {name: one for name, one in assignments(place) if _is_host(one.value) or is_chosen(place, one.value)}
+    made = {name: one for name, one in assignments(place) if _is_host(one.value) or is_chosen(place, _of(one, name))}
     made = {name: one for name, one in made.items() if not _of_device(place, one.value)}
     if place.failure.code == "host-counter":
         made = {}  # what the host keeps it does not ask of the device
@@ -185,6 +186,8 @@ def decided(place: Place) -> str:
             at = [place.text(n) for n in one.targets[0].elts]
             text = place.text(one.value.elts[at.index(name)]) if name in at else place.text(one.value)
             given = fresh(f"{name}_in", place.taken)
+            if there := picked_at(place, name, given):
+                return found_before(given, text, "torch.long", place, there, one.lineno)
             return found_before(given, text, "", place, f"here `{given}` for `{name}`", one.lineno)
         if isinstance(one.targets[0], (ast.Attribute, ast.Subscript)):  # of `name`, which is none itself
             path = place.text(one.targets[0])
@@ -211,6 +214,8 @@ def decided(place: Place) -> str:
                 "this line stays"
             )
         given = fresh(f"{name}_in", place.taken)
+        if there := picked_at(place, name, given):
+            return found_before(given, place.text(one.value), "torch.long", place, there, one.lineno)
         here, form = f"here `{given}` for `{name}`", place.tensors.get(name)
         if form is not None and form.shape:
             size = ", ".join(map(str, form.shape))
@@ -338,6 +343,14 @@ def called_again(place: Place) -> ast.Call | None:
             return calls[0]
         above = place.source.parents.get(above)
     return calls[0] if len(calls) > 1 else None
+
+
+def _of(node: ast.Assign, name: str) -> ast.expr:
+    """What a name gets: of ``t, last = times[i], times[-1]`` its own part."""
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return next((one for at, one in zip(target.elts, value.elts, strict=True) if path_of(at) == name), value)
+    return value
 
 
 def _is_host(value: ast.expr) -> bool:
