@@ -239,9 +239,9 @@ class Event(torch.Event):
         _check_stream(stream)
         if self.interprocess and self.enable_timing and not self.created:
             raise cuda_error(1)  # CUDA makes none that times for other processes
+        self.created = True  # torch makes the event first, also where CUDA refuses to record it then
         if self.interprocess and stream.capture is not None:
             raise cuda_error(900)  # CUDA records no such event there, and leaves the capture as it is
-        self.created = True
         if self.external and stream.capture is None and current_stream().capture is not None:
             raise cuda_error(401)  # torch asks for a node where the current stream captures
         if stream.capture is not None:
