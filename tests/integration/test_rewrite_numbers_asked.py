@@ -71,3 +71,35 @@ def test_a_number_that_a_helper_asks_for_itself_is_read(asks: str, call: str, tm
 def test_a_number_that_a_helper_computes_with_stays_on_the_device(tmp_path: Path) -> None:
     # GIVEN a helper that computes with what it is given WHEN fixed THEN it has the tensor, in the graph
     assert "scale(c.detach())" in _lines("return y * scale(c.item())", tmp_path, BY_VALUE)
+
+
+EPOCHS = """
+STEPS = {9: 0.5, 21: 2.0}
+class Runner:
+    def __init__(self):
+        self.n = self.epoch = 0
+    @torch.no_grad()
+    def step(self, x):
+        self.n += 1
+        if self.n % 6 == 0:
+            self.epoch += 1
+        return x * RATE + self.epoch
+f = Runner().step
+args = (torch.randn(4).to(device),)
+"""
+BY_HASH = {"get": "STEPS.get(self.epoch, 1.0)", "in": "(2.0 if self.epoch in STEPS else 1.0)"}
+
+
+@pytest.mark.parametrize("by", [pytest.param(n, marks=[pytest.mark.sweep] * (n != "get")) for n in BY_HASH])
+def test_a_count_that_a_table_is_asked_for_becomes_no_tensor(by: str, tmp_path: Path) -> None:
+    # GIVEN a count in a branch, and a table whose entries are far from what a trial comes to WHEN fixed
+    fix = rewritten(EPOCHS.replace("RATE", BY_HASH[by]), tmp_path)
+    # THEN no diff says that it is verified with a tensor as its key, by which a table finds nothing
+    assert not (fix.complete and "self.epoch += torch.where" in fix.diff), fix.diff
+
+
+@pytest.mark.sweep
+def test_a_count_that_is_computed_with_may_become_one(tmp_path: Path) -> None:
+    # GIVEN the same without a table WHEN fixed THEN the count is a tensor of the graph's
+    fix = rewritten(EPOCHS.replace("RATE", "2.0"), tmp_path)
+    assert fix.complete and "self.epoch" in fix.diff

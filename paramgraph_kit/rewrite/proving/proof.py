@@ -343,7 +343,7 @@ class Prover:
 
     def _seen(self, results: list[Any], keeper: Writes) -> Seen:
         twin().synchronize()
-        found: Seen = {RETURNS: flat(results), **texts(results), **keeper.said.seen()}
+        found: Seen = {RETURNS: flat(results), **texts(results), **keeper.seen()}
         gone = self._replaced | self._let_go()
         for number, tensor in enumerate(self.state.tensors):
             # Also what this run has not written: lines may leave what the original writes, and write what it leaves.

@@ -18,6 +18,7 @@ from paramgraph_kit.driver.profiling import unseen
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.tensors import has_memory_alone
 from paramgraph_kit.rewrite.proving.deadline import Deadline
+from paramgraph_kit.rewrite.proving.looked_up import LookedUp
 from paramgraph_kit.rewrite.proving.printed import Printed
 
 # What computes nothing: other shapes of the same memory, and copies of it; some are seen in inference mode alone.
@@ -43,7 +44,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
     def __init__(self, leaves: list[torch.Tensor], count: list[int], deadline: Deadline) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.keeper, self.said = Keeper(), Printed()
+        self.keeper, self.said, self._looked_up = Keeper(), Printed(), LookedUp()
         self._as_ever = AsEver()
         self.read: set[int] = set()  # the memory that operations are given, where that is asked for
         self._reads = False
@@ -52,6 +53,18 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         for tensor in leaves:
             if tensor.is_leaf and tensor.requires_grad:
                 self.keeper.note_leaf(tensor)
+
+    def __enter__(self) -> Any:
+        self._looked_up.__enter__()
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: Any) -> None:
+        self._looked_up.__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def seen(self) -> dict[str, list[Any]]:
+        """What it prints, and what it looks up."""
+        return {**self.said.seen(), **self._looked_up.seen()}
 
     @contextmanager
     def paused(self) -> Iterator[None]:
