@@ -40,6 +40,19 @@ HELD = """class Scaled:
 f = Scaled().step
 args = (0, x)
 """
+STEPPED = "import math\nRATES = {9: 0.5}\ndef over(n): return n * n > 900\ndef f(x, t): return x * (BY)\nargs = (x, 0)"
+IN_STEPS = {
+    "a whole number of epochs": "1.0 + t // 30",
+    "every hundredth behind its end": "2.0 if (t + 1) % 100 == 0 else 1.0",
+    "a bit": "1.0 if t & 16 else 0.5",
+    "a place in a table": "[0.1, 0.2, 0.3, 0.4][t >> 4 & 3]",
+    "a rounded fraction": "int(t * 0.3) * 0.2",
+    "a rounded one": "math.floor(t / 30) + round(t * 0.01)",
+    "an entry of a table": "RATES.get(t, 1.0)",
+    "one of few": "2.0 if t in {18, 36} else 1.0",
+    "a helper's square": "2.0 if over(t) else 1.0",
+    "what begins later": "1.0 + max(t - 33, 0)",
+}
 TOLD = {
     "a rate that is set behind the step": (TRAINS.replace("END", RATE), "learning-rate"),
     "a number that the next call reads": (HELD, "scalar"),
@@ -63,6 +76,9 @@ TOLD = {
     "an order": ("def f(x, order): return torch.stack([x[each] for each in order])\nargs = (x, [11, 5, 8])", "size"),
 }
 SOUND = {
+    "numbers that nothing of the graph's reads": STEPPED.replace(
+        "BY", "1.0 if (t // 30, t & 16, int(t * 0.1)) else 2.0"
+    ),
     "what is set behind the step and nobody reads": TRAINS.replace("END", "seen['epoch'] = epoch < 9\nargs = (1, x)"),
     "a test whose ways are one": "def f(x, i):\n    if i < 0: raise ValueError(i)\n    return x + 1\nargs = (x, 3)",
     "a number that is checked": "def f(x, i):\n    assert 0 <= i < 50\n    return x + 1\nargs = (x, 3)",
@@ -85,3 +101,12 @@ def test_a_test_that_decides_nothing_of_the_graph_is_none(name: str, tmp_path: P
     names = load(HEAD + SOUND[name], tmp_path / "program.py")
     found = pgk.diagnose(names["f"], *names["args"])
     assert not found, str(found)
+
+
+@pytest.mark.parametrize("by", IN_STEPS)
+def test_a_number_that_many_give_is_told(by: str, tmp_path: Path) -> None:
+    # GIVEN a number argument of which those close by give the same WHEN diagnosed
+    names = load(HEAD + STEPPED.replace("BY", IN_STEPS[by]), tmp_path / "program.py")
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN what it decides is told all the same
+    assert found.codes == ("scalar-frozen",), str(found)

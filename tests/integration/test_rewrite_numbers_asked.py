@@ -102,4 +102,5 @@ def test_a_count_that_a_table_is_asked_for_becomes_no_tensor(by: str, tmp_path: 
 def test_a_count_that_is_computed_with_may_become_one(tmp_path: Path) -> None:
     # GIVEN the same without a table WHEN fixed THEN the count is a tensor of the graph's
     fix = rewritten(EPOCHS.replace("RATE", "2.0"), tmp_path)
-    assert fix.complete and "self.epoch" in fix.diff
+    assert fix.complete
+    assert "self.epoch" in fix.diff

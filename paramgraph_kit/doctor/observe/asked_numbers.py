@@ -1,10 +1,12 @@
 """What tests ask of a number that is given: ``if step < self.warmup``, and another number that goes the other way.
 
-A number close by often goes the same way. So one call is given numbers that note which comparisons they are in.
+A number close by often goes the same way, and gives the same where it is rounded or looked up: ``step // 30``,
+``step & 16``, ``int(step * 0.1)``, ``rates.get(step)``. So one call is given numbers that note what they are in.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -16,10 +18,14 @@ from paramgraph_kit.trace.model import Frame
 
 Number = int | float
 Argument = tuple[int, str]  # which one, and a path within it
-_COMPUTES = ("add", "sub", "mul", "floordiv", "truediv", "mod")
+_COMPUTES = ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow")
+_OF_BITS = ("and_", "or_", "xor", "rshift", "lshift")
+_IN_STEPS = ("floordiv", "and_", "rshift")  # many numbers give the same
+_ROUNDS: dict[str, Callable[[Number], Any]] = {"round": round, "floor": math.floor, "ceil": math.ceil, "trunc": int}
 _COMPARES = ("lt", "le", "gt", "ge", "eq", "ne")
 _MOST_OF_LINE = 2
-_NEAR, _FAR = 8, 12  # steps of one, and doublings
+_NEAR, _FAR = 1024, 12  # steps of one, which are computed and not called, and doublings
+_LARGEST = 2**16  # of what is shifted, or taken to a power, and of tables
 
 
 class Ask(NamedTuple):
@@ -35,7 +41,7 @@ class Ask(NamedTuple):
         """Whether it is another one for another number."""
         try:
             return bool(self.decides(value)) != self.was
-        except ArithmeticError:
+        except (ArithmeticError, TypeError, ValueError):
             return False
 
 
@@ -53,11 +59,16 @@ class _Asked:
 
 
 class _AskedInt(_Asked, int):
-    __hash__ = int.__hash__
+    def __hash__(self) -> int:
+        _note_tables(self)
+        return hash(_plain(self))
 
 
 class _AskedFloat(_Asked, float):
     __hash__ = float.__hash__
+
+    def __int__(self) -> int:
+        return int(_plain(_rounded(self, int)))
 
 
 def _plain(value: Any) -> Any:
@@ -72,18 +83,75 @@ def _note(asked: _Asked, decides: Callable[[Number], Any], was: bool, beyond: Nu
         asked.asks.append(Ask(asked.argument, (frame.f_code, frame.f_lineno), decides, was, beyond))
 
 
+def _note_steps(asked: _Asked, of: Callable[[Number], Any], was: Any) -> None:
+    """Note where what is computed of it is another one."""
+    frame = sys._getframe(2)
+    if not is_library(frame.f_code.co_filename):
+        asked.asks.append(Ask(asked.argument, (frame.f_code, frame.f_lineno), lambda value: of(value) != was, False))
+
+
+def _note_tables(asked: _Asked) -> None:
+    """Note what is found of it in the tables that a line may look it up in: ``rates.get(step)``, ``step in late``."""
+    frame = sys._getframe(2)
+    if is_library(frame.f_code.co_filename):
+        return
+    code, of = frame.f_code, asked.of
+    names = (*code.co_names, *code.co_varnames, *code.co_freevars)
+    held = [each for each in code.co_consts if isinstance(each, (frozenset, tuple))]  # of what is written out there
+    held += [{**frame.f_globals, **frame.f_locals}.get(n) for n in names]
+    held += [vars(each).get(n) for each in held if hasattr(each, "__dict__") and type(each) is not type for n in names]
+    kinds = (dict, set, frozenset, tuple)
+    tables = [each for each in held if isinstance(each, kinds) and len(each) < _LARGEST]
+    found = [{k: t[k] if isinstance(t, dict) else True for k in t if type(k) in (int, float)} for t in tables]
+    own = _plain(asked)
+    other = next((key for table in found for key in table if key != own), None)
+    if other is not None:
+
+        def decides(value: Number) -> bool:
+            return any(table.get(of(value)) is not table.get(own) for table in found)
+
+        asked.asks.append(Ask(asked.argument, (code, frame.f_lineno), decides, False, other - own))
+
+
+def _rounded(asked: Any, how: Callable[..., Any], *more: Any) -> Any:
+    of, was = asked.of, how(_plain(asked), *more)
+    frame = sys._getframe(2)
+    if not is_library(frame.f_code.co_filename):
+        place = frame.f_code, frame.f_lineno
+        asked.asks.append(Ask(asked.argument, place, lambda value: how(of(value), *more) != was, False))
+    return noting(was, asked.argument, asked.asks, lambda value: how(of(value), *more))
+
+
 def _computing(name: str, turned: bool) -> Callable[[Any, Any], Any]:
     compute = getattr(operator, name)
 
     def computed(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
+        second = other.of if isinstance(other, _Asked) and other.argument == self.argument else None
         other, of = _plain(other), self.of
+        if name in ("pow", "lshift") and max(abs(other), abs(_plain(self))) > _LARGEST:
+            return NotImplemented
+        then = second or (lambda _: other)
+        made = (
+            (lambda value: compute(then(value), of(value)))
+            if turned
+            else (lambda value: compute(of(value), then(value)))
+        )
         pair = (other, _plain(self)) if turned else (_plain(self), other)
-        made = (lambda value: compute(other, of(value))) if turned else (lambda value: compute(of(value), other))
-        return noting(compute(*pair), self.argument, self.asks, made)
+        found = compute(*pair)
+        if name in _IN_STEPS:
+            _note_steps(self, made, found)
+        return noting(found, self.argument, self.asks, made)
 
     return computed
+
+
+def _rounding(how: Callable[..., Any]) -> Callable[..., Any]:
+    def rounded(self: Any, *more: Any) -> Any:
+        return _rounded(self, how, *more)
+
+    return rounded
 
 
 def _comparing(name: str) -> Callable[[Any, Any], Any]:
@@ -104,8 +172,15 @@ for _kind in (_AskedInt, _AskedFloat):
     for _name in _COMPUTES:
         setattr(_kind, f"__{_name}__", _computing(_name, turned=False))
         setattr(_kind, f"__r{_name}__", _computing(_name, turned=True))
+    for _name, _how in _ROUNDS.items():
+        setattr(_kind, f"__{_name}__", _rounding(_how))
     for _name in _COMPARES:
         setattr(_kind, f"__{_name}__", _comparing(_name))
+
+
+for _name in _OF_BITS:
+    setattr(_AskedInt, f"__{_name.rstrip('_')}__", _computing(_name, turned=False))
+    setattr(_AskedInt, f"__r{_name.rstrip('_')}__", _computing(_name, turned=True))
 
 
 def noting(value: Any, argument: Argument, asks: list[Ask], of: Callable[[Number], Any] = lambda value: value) -> Any:
@@ -132,11 +207,15 @@ def is_at(frame: Frame, place: tuple[CodeType, int]) -> bool:
 
 
 def turning(ask: Ask, value: Number) -> Iterator[Number]:
-    """Numbers for which a test goes the other way, those close by first."""
+    """Numbers for which a test goes the other way, those close by first, each twice as far as the one before."""
     whole = type(value) is int
-    steps = [*range(1, _NEAR + 1), *(2**n for n in range(4, _FAR))] if whole else [2.0**n for n in range(-6, _FAR)]
+    steps = [*range(1, _NEAR + 1), 2 * _NEAR] if whole else [2.0**n for n in range(-6, _FAR)]
     near = [each for step in steps for each in (value + step, value - step)]
     there = value + ask.beyond
     met = [each for each in (there, there + steps[0], there - steps[0]) if not whole or type(each) is int]
     tried = [each for each in [*(near if whole else met), *(met if whole else near), 0] if value < 0 or each >= 0]
-    yield from (type(value)(each) for each in tried if ask.turns(each))
+    far: Number = 0
+    for each in tried:
+        if abs(each - value) >= far and ask.turns(each):
+            yield type(value)(each)
+            far = 2 * abs(each - value)

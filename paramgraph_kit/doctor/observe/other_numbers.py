@@ -149,6 +149,7 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
     for ask in first_of_each(asks):
         if any(frame and is_at(frame, ask.place) for _, frame in told):
             continue
+        before = len(frozen)
         for number in islice(turning(ask, plain[ask.argument]), _MOST_TURNS if tried < _MOST_TURNS * 2 else 0):
             tried += 1
             other = _called(caller, {ask.argument: number}, base)
@@ -162,7 +163,8 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
                         told.add((f.code, f.frame))
                         frozen.append(replace(f, message=f"{f.message} {how}"))
                 frozen += _read_otherwise(caller, base, other, {ask.argument: number}, how, [*seen, *frozen])
-                break
+                if len(frozen) > before:  # at the number itself `max(step - 30, 0)` is still what it was
+                    break
     return frozen + freed_gradients.problems(frozen, caller, base)
 
 

@@ -32,6 +32,8 @@ _VIEWS = frozenset(
     """detach view reshape flatten unflatten squeeze unsqueeze permute transpose movedim t chunk split unbind select
     narrow expand expand_as view_as diagonal""".split()  # noqa: SIM905
 )
+_GIVING = frozenset("setattr max min next list tuple sorted reversed iter zip dict set enumerate".split())  # noqa: SIM905
+_OF_OTHERS = ("add", "put", "log", "__setattr__", "__setitem__")  # methods of other objects, too, which may keep it
 STOPS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
 
 
@@ -342,7 +344,7 @@ def is_kept(source: Source, node: ast.expr) -> bool:
 def _is_kept_by(source: Source, name: str, number: int, deep: int) -> bool:
     """Whether a function or an object of the file that is called so may keep its argument with that number."""
     if hasattr(builtins, name):
-        return False
+        return name in _GIVING
     every = [n for n in ast.walk(source.tree) if isinstance(n, Function)]
     own = [n for n in every if n.name == name] or [n for n in every if n.name in ("__call__", "forward")]
     for function in own:
@@ -362,7 +364,9 @@ def _is_kept_by(source: Source, name: str, number: int, deep: int) -> bool:
 
 def _may_keep(function: ast.expr) -> bool:
     """Whether what a method is given may live on in what it belongs to: torch's own compute."""
-    known = isinstance(function, ast.Attribute) and hasattr(torch.Tensor, function.attr) and function.attr != "add"
+    known = (
+        isinstance(function, ast.Attribute) and hasattr(torch.Tensor, function.attr) and function.attr not in _OF_OTHERS
+    )
     return not known and path_of(function).partition(".")[0] not in MODULES
 
 
