@@ -167,6 +167,8 @@ def kept_for_later(
         names = free_names(node) & other & set(tensors)
         if n < wanted[0] or not tells(node) or not names or names != free_names(node) & other:
             continue
+        if (stored([node]) | _added_to(node)) & names:  # `loss = loss * weight` is what the lines below it read
+            continue
         called = {name: fresh(f"{name}_told", taken) for name in sorted(names)}
         copies = source.before(node, [f"{each} = {name}.detach().clone()" for name, each in called.items()], KEPT)
         every = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in called]
