@@ -97,9 +97,10 @@ def _note_tables(asked: _Asked) -> None:
         return
     code, of = frame.f_code, asked.of
     names = (*code.co_names, *code.co_varnames, *code.co_freevars)
-    held = [each for each in code.co_consts if isinstance(each, (frozenset, tuple))]  # of what is written out there
+    held: list[Any] = [*code.co_consts]  # with what is written out there
     held += [{**frame.f_globals, **frame.f_locals}.get(n) for n in names]
-    held += [vars(each).get(n) for each in held if hasattr(each, "__dict__") and type(each) is not type for n in names]
+    objects = [each for each in held if hasattr(each, "__dict__") and not isinstance(each, type)]
+    held += [vars(each).get(n) for each in objects for n in names]
     kinds = (dict, set, frozenset, tuple)
     tables = [each for each in held if isinstance(each, kinds) and len(each) < _LARGEST]
     found = [{k: t[k] if isinstance(t, dict) else True for k in t if type(k) in (int, float)} for t in tables]

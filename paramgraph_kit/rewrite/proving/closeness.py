@@ -9,6 +9,7 @@ import torch
 
 from paramgraph_kit.rewrite.proving.looked_up import LOOKED_UP
 from paramgraph_kit.rewrite.proving.printed import PRINTS, difference
+from paramgraph_kit.rewrite.proving.rounded_first import ROUNDED
 
 RETURNS = "what it returns"
 GRADIENTS = "gradients"
@@ -29,8 +30,12 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
         if said.startswith(PRINTS):
             found += [f"{said}: {told}" for told in [difference(one, other)] if told]
             continue
-        if name == LOOKED_UP:
-            found += [f"{said}: it has now"] if any(y > x for x, y in zip(one, other, strict=False)) else []
+        if name in (LOOKED_UP, ROUNDED):
+            found += (
+                [f"{said}: {int(one[0])}, then {int(other[0])}"]
+                if any(y > x for x, y in zip(one, other, strict=False))
+                else []
+            )
             continue
         if name == LEADS:  # more than before may be so, as of zeros that one of two branches has returned
             found += [f"{said}: they do, then no more"] if any(x > y for x, y in zip(one, other, strict=False)) else []
@@ -65,7 +70,7 @@ def loosely_apart(a: Seen, b: Seen) -> str:
     for name in sorted(a.keys() & b.keys()):
         one, other = a[name], b[name]
         said = name.partition("#")[0]
-        if said.startswith((LEADS, GRADED, LOOKED_UP)):
+        if said.startswith((LEADS, GRADED, LOOKED_UP, ROUNDED)):
             told = ""
         elif said.startswith(PRINTS):
             told = difference(one, other)
@@ -104,7 +109,7 @@ def _another_kind(a: Any, b: Any) -> str:
 def farther(a: Seen, near: Seen, other: Seen) -> Seen:
     """Of two roundings what is farther from a run, element by element: one alone may happen to leave it where it is."""
     found = dict(near)
-    for name in (n for n in a.keys() & near.keys() & other.keys() if not n.startswith((PRINTS, LOOKED_UP))):
+    for name in (n for n in a.keys() & near.keys() & other.keys() if not n.startswith((PRINTS, LOOKED_UP, ROUNDED))):
         rows = a[name], near[name], other[name]
         if len({len(row) for row in rows}) == 1:
             found[name] = [_farther(*map(_real, each)) for each in zip(*rows, strict=True)]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from paramgraph_kit.driver.files import is_library_code
 
-LOOKED_UP = "whether a table has a tensor of one number as a key"
-_hash = torch.Tensor.__hash__
+LOOKED_UP = "how often a table is asked for a tensor of one number, as 0 or 1"
+_hash: Callable[[torch.Tensor], int] = torch.Tensor.__hash__
 
 
 class LookedUp:

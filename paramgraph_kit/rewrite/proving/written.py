@@ -20,6 +20,7 @@ from paramgraph_kit.driver.tensors import has_memory_alone
 from paramgraph_kit.rewrite.proving.deadline import Deadline
 from paramgraph_kit.rewrite.proving.looked_up import LookedUp
 from paramgraph_kit.rewrite.proving.printed import Printed
+from paramgraph_kit.rewrite.proving.rounded_first import ROUNDED, is_rounded_first
 
 # What computes nothing: other shapes of the same memory, and copies of it; some are seen in inference mode alone.
 FREE = frozenset(
@@ -48,6 +49,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         self._as_ever = AsEver()
         self.read: set[int] = set()  # the memory that operations are given, where that is asked for
         self._reads = False
+        self._rounded = 0
         self._operations, self._deadline = count, deadline
         self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
         for tensor in leaves:
@@ -63,17 +65,18 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def seen(self) -> dict[str, list[Any]]:
-        """What it prints, and what it looks up."""
-        return {**self.said.seen(), **self._looked_up.seen()}
+        """What it prints, what it looks up, and what it rounds first."""
+        looked = self._looked_up.seen()
+        return {**self.said.seen(), **looked, **({ROUNDED: [self._rounded]} if looked else {})}
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Do not look for a while, nor be there: some backwards wait for the device only where no mode is on."""
-        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.__exit__(None, None, None)
         try:
             yield
         finally:
-            self.__enter__()  # type: ignore[no-untyped-call]
+            self.__enter__()
 
     @contextmanager
     def captured(self, tensors: list[torch.Tensor]) -> Iterator[None]:
@@ -106,6 +109,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         op = operation(func)
         self._operations[0] += op.name not in FREE
         self._operations[1] += op.name in PRODUCTS
+        self._rounded += is_rounded_first(args)
         if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
             self.keeper.note_generator(generator_of(generator))
         if not self._is_capturing():
