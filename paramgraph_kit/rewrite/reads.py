@@ -101,7 +101,10 @@ def _sides(
     inside += [each for each in more if each not in inside and each.name not in around and named.count(each.name) == 1]
     stay = [each for each in inside if each.name not in moved]
     reached = _reached(functions, moved)
-    return around, inside, stay, reached, [each for each in reached if each.name in moved or each not in stay]
+    # What the graph seems to have, too, as `__init__` calls it or other steps do, runs around launches all the same.
+    own = {each.name for each in _called_for_sure(functions, moved)}
+    own -= _above(functions, entries - own)
+    return around, inside, stay, reached, [x for x in reached if x.name in {*moved, *own} or x not in stay]
 
 
 def called_by(lines: list[str], names: Collection[str]) -> set[str]:
@@ -286,6 +289,18 @@ def _reached(functions: list[Function], names: Collection[str]) -> list[Function
         known = {each.name for each in functions}
         if any(_may_be_an_object(node.func, known) for node in calls):
             wanted.add("__call__")
+    return found
+
+
+def _called_for_sure(functions: list[Function], names: Collection[str]) -> list[Function]:
+    """What functions with these names call of the file, where its name and ``self`` leave no other object's to mean."""
+    named = [each.name for each in functions]
+    found, wanted = list[Function](), set(names)
+    while more := [each for each in functions if each.name in wanted and each not in found]:
+        found += more
+        calls = [node.func for each in more for node in ast.walk(each) if isinstance(node, ast.Call)]
+        own = {path_of(func).removeprefix("self.") for func in calls}
+        wanted |= {name for name in own if named.count(name) == 1}
     return found
 
 

@@ -38,6 +38,15 @@ class Held:
         self._tensors = self._now()
         self._keys = {at: storage_key(tensor) for at, tensor in self._tensors.items()}
 
+    def check_still(self, step: Held, read: Collection[int]) -> None:
+        """Called behind a launch of what was captured when this was made, with the memory that an earlier step has read.
+
+        Raises:
+            ExchangedError: another tensor is where one of these was, which something around a launch has put there.
+        """
+        places = [(at, tensor) for at, tensor in self._now().items() if step._keys.get(at, 0) in read]
+        self._raise([at[0] for at, tensor in places if self._keys.get(at, 0) not in (0, storage_key(tensor))])
+
     def check(self, read: Collection[int]) -> None:
         """Called behind the step, with the memory that it has read.
 
@@ -46,9 +55,13 @@ class Held:
         """
         now = ((at, self._keys.get(at, 0), tensor) for at, tensor in self._now().items())
         paths = [at[0] for at, old, tensor in now if old and old in read and storage_key(tensor) != old]
-        if paths:
-            error = ExchangedError(f"`{paths[0]}` is another tensor behind each step, and a graph reads the first one")
-            error.paths = (*dict.fromkeys(paths),)
+        self._raise(paths)
+
+    @staticmethod
+    def _raise(paths: Iterable[str]) -> None:
+        if names := (*dict.fromkeys(paths),):
+            error = ExchangedError(f"`{names[0]}` is another tensor behind each step, and a graph reads the first one")
+            error.paths = names
             raise error
 
     def _now(self) -> dict[tuple[str, int, Any], torch.Tensor]:

@@ -269,14 +269,13 @@ class Prover:
                 tensor.grad = None
             begun = [(tensor, tensor.grad) for tensor in self._leaves()]
             versions = {id(grad): grad._version for _, grad in begun if grad is not None}
-            drawn = HostDraws(self.state.holders)
+            drawn, held_there = HostDraws(self.state.holders), Held(self.state.holders)
             register(graph, self.state.generators)
             with keeper.captured(self.state.tensors), capturing(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
             drawn.check()
             # Those that are there still, and that it wrote: others it has not met, or the host puts them there.
-            begun = [(tensor, grad) for tensor, grad in begun if grad is not None and tensor.grad is grad]
-            begun = [(tensor, grad) for tensor, grad in begun if getattr(grad, "_version", 0) != versions[id(grad)]]
+            begun = [(t, g) for t, g in begun if g is not None and t.grad is g and g._version != versions[id(g)]]
             self.adding[:] = [tensor for tensor, _ in begun]
             if look is not None:
                 look(graph)
@@ -289,6 +288,7 @@ class Prover:
                 graph.replay()
                 results.append(copied(opened(around.finish(given, out))))
                 self.let_go += [tensor for tensor, grad in begun if tensor.grad is not grad]
+                held_there.check_still(before, keeper.read)
             check_alike(self._alike, alike(self.state.holders))
             seen = self._seen(results, keeper)
         graph.reset()
