@@ -165,11 +165,13 @@ def _is_of_torch(place: Place, call: ast.Call) -> bool:
 def _in_place(place: Place, node: ast.stmt, value: ast.expr, path: str) -> str:
     """The same in one line, written to the tensors that are there."""
     if isinstance(node, ast.Assign) and _is_entry(node):
-        return f"{place.text(node.targets[0])}.copy_({place.text(value)})"
+        entry, given = place.text(node.targets[0]), place.text(value)
+        given = f"({given})" if isinstance(value, ast.BinOp) else given
+        return f"{entry}.copy_({given}.view_as({entry}))"  # a plain copy would repeat fewer rows
     target = node.targets[0] if isinstance(node, ast.Assign) else None
     held = place.text(target) if target is not None else path
     new, old = fresh("new", place.taken), fresh("held", place.taken)
     if isinstance(held_by(place, path), dict):
         key = fresh("key", place.taken)
-        return f"for {key}, {new} in {place.text(value)}.items(): {held}[{key}].copy_({new})"
-    return f"for {old}, {new} in zip({held}, {place.text(value)}, strict=True): {old}.copy_({new})"
+        return f"for {key}, {new} in {place.text(value)}.items(): {held}[{key}].copy_({new}.view_as({held}[{key}]))"
+    return f"for {old}, {new} in zip({held}, {place.text(value)}, strict=True): {old}.copy_({new}.view_as({old}))"
