@@ -40,7 +40,7 @@ HELD = """class Scaled:
 f = Scaled().step
 args = (0, x)
 """
-STEPPED = "import math\nRATES = {9: 0.5}\ndef over(n): return n * n > 900\ndef f(x, t): return x * (BY)\nargs = (x, 0)"
+STEPPED = "import math\nimport numpy as np\nRATES = {9: 0.5}\ndef over(n): return n * n > 900\ndef f(x, t): return x * (BY)\nargs = (x, 0)"
 IN_STEPS = {
     "a whole number of epochs": "1.0 + t // 30",
     "every hundredth behind its end": "2.0 if (t + 1) % 100 == 0 else 1.0",
@@ -51,6 +51,9 @@ IN_STEPS = {
     "an entry of a table": "RATES.get(t, 1.0)",
     "one of few": "2.0 if t in {18, 36} else 1.0",
     "a helper's square": "2.0 if over(t) else 1.0",
+    "what divmod gives": "divmod(t, 13)[0]",
+    "digits": "len(str(t))",
+    "what numpy computes": "float(np.floor(t / 30)) + np.interp(t, [30, 60], [1.0, 0.0])",
     "what begins later": "1.0 + max(t - 33, 0)",
 }
 TOLD = {

@@ -179,6 +179,11 @@ for _kind in (_AskedInt, _AskedFloat):
         setattr(_kind, f"__{_name}__", _comparing(_name))
 
 
+def _divided(self: Any, other: Any) -> Any:
+    return self // other, self % other
+
+
+_AskedInt.__divmod__ = _AskedFloat.__divmod__ = _divided  # type: ignore[method-assign]
 for _name in _OF_BITS:
     setattr(_AskedInt, f"__{_name.rstrip('_')}__", _computing(_name, turned=False))
     setattr(_AskedInt, f"__r{_name.rstrip('_')}__", _computing(_name, turned=True))

@@ -37,6 +37,7 @@ _OF_A_WORD = (
 _MOST_WORDS = 2
 _MOST_TURNS = 3  # numbers that are tried for one test
 _MOST_ALONE = 6  # numbers that are tried each by itself
+_FAR_OFF = (37, 1000)  # from the own, where nothing is told of those close by
 TAKES_NO_OTHERS = "with other numbers as arguments it fails, so what they decide could not be seen"
 
 
@@ -165,7 +166,23 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
                 frozen += _read_otherwise(caller, base, other, {ask.argument: number}, how, [*seen, *frozen])
                 if len(frozen) > before:  # at the number itself `max(step - 30, 0)` is still what it was
                     break
+    if not frozen and not any(OTHER_NUMBERS in f.message for f in seen):
+        frozen += _far_off(caller, base, plain, seen, drawn)
     return frozen + freed_gradients.problems(frozen, caller, base)
+
+
+def _far_off(caller: Caller, base: Call, plain: Others, seen: list[Failure], drawn: set[Frame | None]) -> list[Failure]:
+    """What numbers decide that are far from the own: of a table of numpy's, or of digits, nothing is asked."""
+    lines = {f.frame for f in seen if f.code == "branch-frozen"} | drawn
+    names = [*(f"argument {n + 1}" for n in range(len(caller.args))), *caller.kwargs]
+    for far in _FAR_OFF:
+        other = _called(caller, {key: type(value)(value + far) for key, value in plain.items()}, base)
+        found = differences(base.steps, other.steps, random_drawn=False) if other.ended is None else []
+        told = [f for f in found if f.code != "stale-input" and f.frame not in lines]
+        if told:
+            how = ", ".join(f"{names[at]}{path} = {value}" for (at, path), value in plain.items())
+            return [replace(f, message=f"{f.message} {OTHER_NUMBERS}{how})") for f in told]
+    return []
 
 
 def _left_behind(caller: Caller, base: Call, other: Call, seen: list[Failure]) -> list[Failure]:
