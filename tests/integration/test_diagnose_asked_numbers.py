@@ -40,7 +40,13 @@ HELD = """class Scaled:
 f = Scaled().step
 args = (0, x)
 """
-STEPPED = "import math\nimport numpy as np\nRATES = {9: 0.5}\ndef over(n): return n * n > 900\ndef f(x, t): return x * (BY)\nargs = (x, 0)"
+STEPPED = """
+import math
+import numpy as np
+RATES = {9: 0.5}
+def over(n): return n * n > 900
+def f(x, t): return x * (BY)
+args = (x, 0)"""
 IN_STEPS = {
     "a whole number of epochs": "1.0 + t // 30",
     "every hundredth behind its end": "2.0 if (t + 1) % 100 == 0 else 1.0",

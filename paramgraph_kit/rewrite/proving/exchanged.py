@@ -39,7 +39,7 @@ class Held:
         self._keys = {at: storage_key(tensor) for at, tensor in self._tensors.items()}
 
     def check_still(self, step: Held, read: Collection[int]) -> None:
-        """Called behind a launch of what was captured when this was made, with the memory that an earlier step has read.
+        """Called behind a launch of what was captured when this was made, with the memory that an earlier step read.
 
         Raises:
             ExchangedError: another tensor is where one of these was, which something around a launch has put there.
