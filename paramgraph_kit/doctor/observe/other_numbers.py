@@ -146,9 +146,10 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
     noted: Others = {key: noting(value, key, asks) for key, value in plain.items()}
     if not noted or _called(caller, noted, base).ended is not None:
         return []
-    tried = 0
+    tried, known = 0, any(OTHER_NUMBERS in f.message for f in seen)
     for ask in first_of_each(asks):
         if any(frame and is_at(frame, ask.place) for _, frame in told):
+            known = True
             continue
         before = len(frozen)
         for number in islice(turning(ask, plain[ask.argument]), _MOST_TURNS if tried < _MOST_TURNS * 2 else 0):
@@ -166,7 +167,7 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
                 frozen += _read_otherwise(caller, base, other, {ask.argument: number}, how, [*seen, *frozen])
                 if len(frozen) > before:  # at the number itself `max(step - 30, 0)` is still what it was
                     break
-    if not frozen and not any(OTHER_NUMBERS in f.message for f in seen):
+    if not frozen and not known:
         frozen += _far_off(caller, base, plain, seen, drawn)
     return frozen + freed_gradients.problems(frozen, caller, base)
 
