@@ -25,6 +25,7 @@ from paramgraph_kit.rewrite.counting.counted import counters
 from paramgraph_kit.rewrite.own_lines import PLAIN
 from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.source.given import name_of
+from paramgraph_kit.rewrite.source.modes import GRADED
 from paramgraph_kit.rewrite.source.reach import names_of, owner_of
 from paramgraph_kit.rewrite.truths import PIECES, Known
 from paramgraph_kit.verbs._called_pieces import compiled_there, functions_called
@@ -97,7 +98,8 @@ def in_pieces(
     until = worked_s() + LIMIT_S
     first = f"{UNSPECIALIZED} = True; " if _counts_in_a_module(prover) else ""
     of_few = NOT_PROVED
-    for lines in (None, fix) if fix.diff else (None,):
+    # Lines that keep gradients where they lie give those that have none later ones of zeros, which an optimizer takes.
+    for lines in (None, fix) if fix.diff and fix.stale != GRADED else (None,):
         with lines.applied() if lines is not None else nullcontext(), _forgotten(), _unspecialized(bool(first)):
             if lines is not None and not _is_noted(prover.from_now(), lines):
                 return NOT_PROVED

@@ -72,6 +72,15 @@ IN_A_MODULE = (
     .replace("return self.out(self.net(self.emb(t) + c))", "return self.out(self.net(self.emb(t) + c)) / self.heat")
     .replace(HEATED, "self.net.heat = self.net.heat * 0.5")
 )
+LEVEL = """\
+import bisect
+EDGES = [0.5, 1.3, 9.7]
+def level(heat):
+    for n, edge in enumerate(EDGES):
+        if heat < edge:
+            return n + 1.0
+    return 4.0
+"""
 STAYS = HEAD + ROUND + STEP.format(sets="self.shown = float(self.calls)")
 
 
@@ -113,3 +122,41 @@ def test_a_tensor_that_a_caller_exchanges_is_none_that_a_round_reads(sets: str, 
     fix = launched(text, tmp_path)
     # AND a graph of the round is shown only where the tensor stays
     assert bool(fix.alone or fix.complete) == kept, fix
+
+
+COMPARED = (
+    LEVEL
+    + """\
+class Runner:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.net, self.heat = nn.Linear(8, 8).to(device), 5.2
+    @torch.no_grad()
+    def step(self, x):
+        self.heat += 0.1
+        y = self.net(x).relu() + 1.0
+        y = (y * READS).tanh()
+        n = int((y > 0.5).sum())
+        if n > 9 and self.heat > 8.0:
+            self.heat -= 2.0
+        return y.flatten()[:n]
+f = Runner().step
+args = (torch.randn(4, 8, device=device),)
+"""
+)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("reads", "gives"),
+    [
+        ("level(self.heat)", "heat_in = torch.full((), self.heat, dtype=torch.float64, device=device)"),
+        ("(1 + bisect.bisect(EDGES, self.heat))", "torch.full((), 1 + bisect.bisect(EDGES, self.heat), device=device)"),
+    ],
+)
+def test_a_number_that_others_compare_keeps_its_digits(reads: str, gives: str, tmp_path: Path) -> None:
+    # GIVEN a part that reads what a function of the program's, or of Python's, finds of a number by comparing it
+    # WHEN it is launched THEN it gives what the program gives
+    fix = launched(COMPARED.replace("READS", reads), tmp_path)
+    # AND what is given to that has all digits: a tensor of float32 comes to an edge a step sooner, or later
+    assert gives in fix.diff, fix

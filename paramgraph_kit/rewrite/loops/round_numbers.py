@@ -21,7 +21,7 @@ from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Form, called, fresh
 
 _ALONE = frozenset("min max abs int float bool round len pow".split())  # noqa: SIM905
-_MODULES = frozenset(("math", "np", "numpy"))
+_MODULES = frozenset(("bisect", "math", "np", "numpy"))
 _PLAIN = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
 _PARTS = (*_PLAIN, ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.IfExp, ast.Subscript, ast.Attribute, ast.Call)
 
@@ -36,6 +36,7 @@ def lend(
     reals: Collection[str] = (),
     *,
     wide: bool = False,
+    floats: Collection[str] = (),
 ) -> list[Edit]:
     """Edits that find what a round computes of some numbers before it, and have it read that; none where one cannot.
 
@@ -44,6 +45,7 @@ def lend(
         varying: names that have another number in some rounds, also what others hold, as it is written: ``self.h``.
         reals: those of them that have to keep all their digits, beside tensors of 64 bits.
         wide: all tensors that the round reads are such.
+        floats: those that have a fraction, which functions of others' may compare with numbers.
     """
     taken, made = names_in(source.tree) | {function.name}, stored(part)
     lines: dict[str, str] = {}
@@ -57,6 +59,7 @@ def lend(
             if text not in names:
                 names[text] = name = fresh(f"{_called(source, found)}_in", taken | set(lines))
                 exact = any(each in text for each in reals) or (wide and is_fraction(found, function))
+                exact |= text in floats and _is_given_to_others(source, found)
                 kind = ", dtype=torch.float64" if exact else ""
                 lines[name] = text if _decides(found) else f"torch.full((), {text}{kind}, device={device})"
             edits.append(source.replace(found, names[text]))
@@ -91,8 +94,9 @@ def lend_all(
     """Edits for numbers of others' (those that map to them), for names of such, and for names of arrays."""
     held, names, arrays = (*wanted, (), ())[:3]
     double = any(form.dtype is torch.float64 for form in tensors.values())
-    reals = [text for text, n in held.items() if isinstance(n, float)] if double and isinstance(held, Mapping) else []
-    numbers_in = lend(source, function, part, {*held, *names}, is_host, device, reals, wide=all_wide(tensors.values()))
+    floats = [text for text, n in held.items() if isinstance(n, float)] if isinstance(held, Mapping) else []
+    reals, wide = floats if double else [], all_wide(tensors.values())
+    numbers_in = lend(source, function, part, {*held, *names}, is_host, device, reals, wide=wide, floats=floats)
     return _together(numbers_in, lend_arrays(source, part, arrays, device))
 
 
@@ -162,6 +166,17 @@ def _is_alone(node: ast.expr) -> bool:
             if part.keywords or not (path in _ALONE or path.partition(".")[0] in _MODULES) or ".random." in path:
                 return False
     return True
+
+
+def _is_given_to_others(source: Source, node: ast.expr) -> bool:
+    """Whether a function gets it that is none of torch's, nor a tensor's: ``bisect(EDGES, self.u)`` compares it."""
+    above = source.parents.get(node)
+    while above is not None and not isinstance(above, ast.stmt):
+        of_torch = isinstance(above, ast.Call) and path_of(above.func).partition(".")[0] == "torch"
+        if isinstance(above, ast.Call) and not of_torch and not hasattr(torch.Tensor, called(above)):
+            return True
+        above = source.parents.get(above)
+    return False
 
 
 def _decides(node: ast.expr) -> bool:
