@@ -16,11 +16,12 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import alignment
 from paramgraph_kit.doctor.observe.alignment import Block
 from paramgraph_kit.doctor.observe.drawn_rounds import drawn_around
+from paramgraph_kit.doctor.observe.left_early import runs_always
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.places import Place, Position, frame_of, position_of
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.rounds_apart import without_rounds
-from paramgraph_kit.doctor.observe.source_lines import branch_between, frame_at, has_branch, instead_of_a_round
+from paramgraph_kit.doctor.observe.source_lines import branch_between, frame_at, instead_of_a_round
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -409,11 +410,18 @@ def _elsewhere(code: CodeType, others: list[Step]) -> list[Position]:
     return _positions(code, {step.place.ids: step.place for step in others}.values())
 
 
+def _called_from(place: Place) -> Iterator[tuple[int, ...]]:
+    """For each function of a place, outermost first, where it is called: a helper is called ahead of a branch too."""
+    for depth, (code, _) in enumerate(place.stack):
+        yield (id(code), *place.ids[len(place.ids) - 2 * depth :])
+
+
 def _chosen(place: Place, others: list[Step]) -> Frame | None:
     """The branch around a place, or its line; where nothing in that function decides, the call that has chosen it."""
     spots = [spot for spot in place.stack if not is_library(spot[0].co_filename)]
-    entered = {code for step in others for code, _ in step.place.stack}
-    while len(spots) > 1 and spots[-1][0] not in entered and not has_branch(spots[-1][0]):
+    entered = {ids for step in others for ids in _called_from(step.place)}
+    own = dict(zip(place.stack, _called_from(place), strict=False))
+    while len(spots) > 1 and own.get(spots[-1]) not in entered and runs_always(spots[-1][0], position_of(*spots[-1])):
         spots.pop()
     if not spots:
         return place.frame()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, nodes_of, spans
+from paramgraph_kit.doctor.observe.left_early import has_branch
 from paramgraph_kit.doctor.observe.places import Place, position_of
-from paramgraph_kit.doctor.observe.source_lines import frame_at, has_branch, path_of
+from paramgraph_kit.doctor.observe.source_lines import frame_at, path_of
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Frame
 

@@ -193,7 +193,7 @@ class Places:
         waiting, own = self.of(sys._current_frames().get(self.thread)), self.of(sys._getframe(1))
         if not any(not is_library(code.co_filename) for code, _ in own.stack):
             return replace(waiting, in_backward=True)
-        return Place(waiting.stack + own.stack, own.below, waiting.ids + own.ids)
+        return Place(waiting.stack + own.stack, own.below, own.ids + waiting.ids)
 
     def names(self, place: Place) -> Names:
         """What names mean in the innermost function of a place that is running now."""

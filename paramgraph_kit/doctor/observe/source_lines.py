@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.bound_by_name import is_entry_of, sets_by_nam
 from paramgraph_kit.doctor.observe.explained import explains
 from paramgraph_kit.doctor.observe.flags import flags_of
 from paramgraph_kit.doctor.observe.held import code_of
+from paramgraph_kit.doctor.observe.left_early import left_early
 from paramgraph_kit.doctor.observe.places import Position
 from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.driver.files import display_name, is_library
@@ -242,11 +243,12 @@ def branch_between(
         for part in _parts(node):
             if any(_span(part, ran)) and not any(_span(part, elsewhere)):
                 # Of what kind something is, is no other question in the next call: what has left before it has decided.
-                early = _left_early(code, node.lineno) if not elsewhere and _asks_for_kind(node) else None
+                early = left_early(code, node.lineno) if not elsewhere and _asks_for_kind(node) else None
                 return frame_at(code, early or node.lineno)
     loop = found[0] if found and isinstance(found[0], ast.For) else None
     last = max(elsewhere, default=(0, 0))[0] if once else 0
-    early = _left_early(code, loop.lineno if loop is not None else min(near, default=(0, 0))[0], last)
+    start = min(ran if once and ran else near, default=(0, 0))[0]
+    early = left_early(code, loop.lineno if loop is not None else start, last)
     # A loop that the other call has not come to, nor to anything before it, is one that it has left before.
     if early and (not found or (loop is not None and not any(early < at[0] for at in elsewhere))):
         return frame_at(code, early)
@@ -317,24 +319,6 @@ def _asks_for(test: ast.expr, names: set[str]) -> bool:
     parts = list(ast.walk(test))
     read = {n.id for n in parts if isinstance(n, ast.Name)}
     return bool(read) and read <= names and not any(isinstance(n, (ast.Call, ast.Attribute)) for n in parts)
-
-
-def has_branch(code: CodeType) -> bool:
-    """Whether a function decides anything, as far as it can be read; one without source may."""
-    nodes = list(nodes_of(code))
-    return not nodes or any(isinstance(node, (Branching, ast.Try, ast.comprehension)) for node in nodes)
-
-
-def _left_early(code: CodeType, line: int, past: int = 0) -> int | None:
-    """The test of the last ``if c: return`` before a line, whose body does nothing on the device.
-
-    The other call was at the line ``past``: what leaves the function before that, in no loop, it has not taken.
-    """
-    leaving, nodes = (ast.Return, ast.Raise, ast.Break, ast.Continue), list(nodes_of(code))
-    in_rounds = {part for node in nodes if isinstance(node, (ast.For, ast.While)) for part in ast.walk(node)}
-    ifs = [node for node in nodes if isinstance(node, ast.If) and isinstance(node.body[-1], leaving)]
-    ifs = [node for node in ifs if node in in_rounds or past <= (node.end_lineno or 0)]
-    return max((node.lineno for node in ifs if node.lineno < line), default=None)
 
 
 def _parts(node: Branching) -> list[list[ast.AST]]:
