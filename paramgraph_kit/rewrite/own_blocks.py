@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from paramgraph_kit.doctor.diagnosis import Fix
@@ -99,3 +100,22 @@ def head_of(node: ast.AST) -> str:
 def heads_like(tree: ast.AST, head: str) -> int:
     """How many branches or loops ask the same, or go through it."""
     return sum(head_of(node) == head for node in ast.walk(tree))
+
+
+def like_of(line: str, lines: Sequence[str]) -> str:
+    """The one of other lines that takes the place of this: what gives the same name its value.
+
+    What only takes a part's result over is of another line.
+
+    >>> like_of("q = q + self.eps * p", ["q = q + eps_in * p"]), like_of("q = q + self.eps * p", ["q = q.clone()"])
+    ('q = q + eps_in * p', '')
+    """
+    name, equals, _ = line.partition(" = ")
+    found = [each.strip() for each in lines if equals and each.strip().startswith(f"{name} = ")]
+    return found[0] if len(found) == 1 and not (_reads(found[0]) == {name} != _reads(line)) else ""
+
+
+def _reads(line: str) -> set[str]:
+    with suppress(SyntaxError):
+        return {n.id for n in ast.walk(ast.parse(line)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return set()

@@ -42,6 +42,7 @@ from paramgraph_kit.rewrite.own_blocks import (
     is_beside_a_round,
     is_only_around,
     is_touched,
+    like_of,
     lines_of,
 )
 from paramgraph_kit.rewrite.own_neighbours import is_a_neighbours, told_around
@@ -342,7 +343,7 @@ def _shown(
                     new[begin : begin + len(each.gone)] = _of_its_block(each.gone, each.new)
         if len(gone) + len(new) <= FITS or (gone is not block.gone and max(len(gone), len(new)) <= MOST_LINES):
             return _dedented(gone), _dedented(new)
-        if like := _like(at.text.strip(), _dedented(new)):  # of many lines its own
+        if like := like_of(at.text.strip(), _dedented(new)):  # of many lines its own
             return [at.text], [like]
         return [at.text], [IN_DIFF]  # what is advised where nothing was tried may be less
     return None
@@ -357,7 +358,7 @@ def _of_its_block(gone: Sequence[str], new: Sequence[str]) -> list[str]:
     kept = [*new[: next(left, len(new))]]
     while kept and not kept[-1].strip():
         kept.pop()
-    if len(gone) == 1 and len(kept) < len(new) and (like := _like(gone[0].strip(), _dedented(kept))):
+    if len(gone) == 1 and len(kept) < len(new) and (like := like_of(gone[0].strip(), _dedented(kept))):
         return [f"{' ' * own}{like}\n"]
     return kept or [*new]
 
@@ -486,13 +487,6 @@ def _changed(
     if chooses_sized(new) or [*map(str.strip, gone)] == ["else:"]:
         return None  # of both ways only where the second one begins
     return (gone, new) if gone and new and max(len(gone), len(new)) <= MOST_LINES else None
-
-
-def _like(line: str, lines: Sequence[str]) -> str:
-    """The one of other lines that takes the place of this: what gives the same name its value."""
-    name, equals, _ = line.partition(" = ")
-    found = [each.strip() for each in lines if equals and each.strip().startswith(f"{name} = ")]
-    return found[0] if len(found) == 1 else ""
 
 
 def _dedented(lines: Sequence[str]) -> list[str]:
