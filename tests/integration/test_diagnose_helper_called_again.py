@@ -116,3 +116,33 @@ def test_a_branch_within_the_helper_stays_told_there_and_a_number_that_decides_n
     # WHEN they are looked at THEN the first is told within the helper, and nothing of the second
     assert branches(decided_within) == ["if at == 0:"]
     assert branches(undecided) == []
+
+
+def test_a_branch_behind_a_loop_is_told_and_not_the_loop() -> None:
+    # GIVEN a step that calls a helper in rounds that end early, and a decoder whose list makes its rounds more
+    seen = [1, 2, 3]
+
+    def in_rounds(x: torch.Tensor, t: torch.Tensor, t_index: int, denoise: bool = True) -> torch.Tensor:
+        for _ in range(2):
+            x = x * look_up(TABLE, t)
+            if t_index >= 15:
+                break
+            x = x + look_up(TABLE, t)
+        if not denoise:
+            return x
+        return x + look_up(TABLE, t)
+
+    def decoder(x: torch.Tensor, t: torch.Tensor, t_index: int) -> torch.Tensor:
+        x = x * 2
+        for each in seen:
+            x = x - each
+        if t_index >= 19:
+            return x.relu()
+        seen.append(len(seen))
+        return x.exp()
+
+    # WHEN they are looked at, one with another flag THEN each branch is told at its line
+    x, t = torch.rand(2, 4, device=DEVICE), torch.full((2,), 9, device=DEVICE)
+    told = [f.frame.text for f in pgk.diagnose(in_rounds, x, t, 9, True) if f.frame]
+    assert sorted(told) == ["if not denoise:", "if t_index >= 15:"]
+    assert "if t_index >= 19:" in branches(decoder)

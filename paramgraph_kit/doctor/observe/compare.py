@@ -16,7 +16,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import alignment
 from paramgraph_kit.doctor.observe.alignment import Block
 from paramgraph_kit.doctor.observe.drawn_rounds import drawn_around
-from paramgraph_kit.doctor.observe.left_early import runs_always
+from paramgraph_kit.doctor.observe.left_early import rounds_on, runs_always, without_rounds_beside
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.places import Place, Position, frame_of, position_of
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
@@ -241,7 +241,7 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
     """Each such place, with what ran in one of the calls alone, and whether that is only what autograd made of it."""
     # Autograd's order is not always the same: nodes that a backward pass has made may be of one number.
     of_backward = [Counter((s.name, s.shapes) for s in steps if s.place.in_backward) for steps in (first, second)]
-    for tag, a, b, c, d in blocks:
+    for tag, a, b, c, d in _without_more_rounds(blocks, first, second):
         if tag == "equal":
             continue
         if of_backward[0] == of_backward[1] and all(s.place.in_backward for s in (*first[a:b], *second[c:d])):
@@ -280,6 +280,27 @@ def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterato
                 ran[0],
                 follows,
             )
+
+
+def _without_more_rounds(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterator[Block]:
+    """The same, but of calls that differ where a loop ends: its further rounds apart from what follows in each."""
+    for tag, a, b, c, d in blocks:
+        if tag == "replace" and a:
+            before, one, other = first[a - 1].place, first[a].place, second[c].place
+            code = _shared([one, other])
+            at = [_positions(code, [place])[:1] for place in (before, one, other)] if code is not None else []
+            if code is not None and all(at):
+                more = rounds_on(code, at[0][0], at[1][0], [_positions(code, [s.place])[:1] for s in second[c:d]])
+                less = rounds_on(code, at[0][0], at[2][0], [_positions(code, [s.place])[:1] for s in first[a:b]])
+                if 0 < more < d - c:
+                    yield "insert", a, a, c, c + more
+                    yield "replace", a, b, c + more, d
+                    continue
+                if 0 < less < b - a:
+                    yield "delete", a, a + less, c, c
+                    yield "replace", a + less, b, c, d
+                    continue
+        yield tag, a, b, c, d
 
 
 def _within_its_rounds(frame: Frame | None, ran: Place, first: list[Step], second: list[Step]) -> Frame | None:
@@ -377,7 +398,9 @@ def _deciding(ran: list[Place], near: list[Place], others: list[Step]) -> Frame 
     if code is None:
         return _chosen(ran[0], others)
     first = next((spot[0] for spot in ran[0].stack if not is_library(spot[0].co_filename)), None)
-    places = _positions(code, near), _positions(code, ran[:1]), _elsewhere(code, others)
+    at, of_one = _positions(code, near), _positions(code, ran[:1])
+    at = without_rounds_beside(code, at, of_one) if len(ran) == 1 else at
+    places = at, of_one, _elsewhere(code, others)
     between = branch_between(code, *places, once=code is first)
     return between or _chosen(ran[0], others)
 
