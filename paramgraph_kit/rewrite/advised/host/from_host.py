@@ -31,6 +31,7 @@ from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
 from paramgraph_kit.rewrite.advised.host.given_host_tensors import of_host_tensors
 from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
 from paramgraph_kit.rewrite.advised.host.left_in_helpers import a_graph_for_its_answers
+from paramgraph_kit.rewrite.advised.host.narrow import scales_narrow
 from paramgraph_kit.rewrite.advised.host.picked_at import picked_at
 from paramgraph_kit.rewrite.advised.host.several_numbers import found_by_a_method, is_chosen, made_in_branches
 from paramgraph_kit.rewrite.advised.sizes.rounds_given import OF_EACH
@@ -188,7 +189,8 @@ def decided(place: Place) -> str:
             given = fresh(f"{name}_in", place.taken)
             if there := picked_at(place, name, given):
                 return found_before(given, text, "torch.long", place, there, one.lineno)
-            return found_before(given, text, "", place, f"here `{given}` for `{name}`", one.lineno)
+            here = scales_narrow(place, name, given) or f"here `{given}` for `{name}`"
+            return found_before(given, text, "", place, here, one.lineno)
         if isinstance(one.targets[0], (ast.Attribute, ast.Subscript)):  # of `name`, which is none itself
             path = place.text(one.targets[0])
             kept = fresh(f"{getattr(one.targets[0], 'attr', name)}_in", place.taken)
@@ -230,7 +232,8 @@ def decided(place: Place) -> str:
         if told := of_its_round(place, name, one):
             return told
         text, old = whole_of(place, name, one)
-        return found_before(given, text, "", place, f"here `{given}` for `{old}`", one.lineno)
+        narrow = scales_narrow(place, name, given) if old == name else ""
+        return found_before(given, text, "", place, narrow or f"here `{given}` for `{old}`", one.lineno)
     if (noted := _kept_there(place)) or (noted := made_in_branches(place) or found_by_a_method(place)):
         return noted
     for name, one in assignments(place):
