@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -52,7 +54,7 @@ def test_a_branch_between_two_calls_of_one_helper_is_told_at_its_own_line() -> N
             return mean
         return mean + schedule.at(t)
 
-    short = lambda t: TABLE.gather(0, t)[:, None]  # noqa: E731 - as users write it
+    short: Any = lambda t: TABLE.gather(0, t)[:, None]  # noqa: E731 - as users write it
 
     def of_lambda(x: torch.Tensor, t: torch.Tensor, t_index: int) -> torch.Tensor:
         mean = x * short(t)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,7 +43,7 @@ def test_lines_that_keep_gradients_are_no_pieces_where_parameters_are_frozen(fre
     # GIVEN a step whose seventh call freezes a layer, which no trial comes to
     names = run(TEXT.replace("FREEZES", freezes), tmp_path)
     # WHEN it is diagnosed with fix=True
-    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
     # THEN what is offered changes no line: with gradients of zeros, and decay, the optimizer would move that layer
     assert not fix.complete
     assert "with these lines" not in fix.pieces
@@ -52,5 +53,5 @@ def test_a_step_that_freezes_nothing_keeps_its_gradients(tmp_path: Path) -> None
     # GIVEN the same step, which does nothing of the kind in its seventh call
     names = run(TEXT.replace("FREEZES", "p.seen = True"), tmp_path)
     # WHEN it is diagnosed with fix=True THEN it is one graph
-    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
     assert fix.complete, fix
