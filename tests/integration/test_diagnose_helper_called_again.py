@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ def test_a_branch_between_two_calls_of_one_helper_is_told_at_its_own_line() -> N
             return mean
         return mean + schedule.at(t)
 
-    short: Any = lambda t: TABLE.gather(0, t)[:, None]  # noqa: E731 - as users write it
+    short: Callable[[torch.Tensor], torch.Tensor] = lambda t: TABLE.gather(0, t)[:, None]  # noqa: E731 - as users write it
 
     def of_lambda(x: torch.Tensor, t: torch.Tensor, t_index: int) -> torch.Tensor:
         mean = x * short(t)
