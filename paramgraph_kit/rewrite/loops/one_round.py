@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from paramgraph_kit.rewrite.loops.gradients_anew import gradients_anew
 from paramgraph_kit.rewrite.loops.kept_results import kept_beyond
+from paramgraph_kit.rewrite.loops.met import is_met
 from paramgraph_kit.rewrite.loops.spans import KEPT, Block, ends, may_end_later, may_train_before, spans
 from paramgraph_kit.rewrite.source.edits import (
     Edit,
@@ -99,7 +100,8 @@ def cut(
     part: list[ast.stmt] = []
     for node in reversed(inside):
         stays = only_telling and not tells(node) and not ends(node)
-        waits = _may_wait(node, part, computes, tells) or may_end_later(node, part, loop, function, pure)
+        waits = _may_wait(node, part, computes, tells) and not is_met(source, node, part)
+        waits = waits or may_end_later(node, part, loop, function, pure)
         waits = waits or may_train_before(node, part, loop, function)
         part[:0] = [node] if stays or not waits else []
     ahead = _ahead(inside, part, brings)
