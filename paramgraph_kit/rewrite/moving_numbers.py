@@ -16,6 +16,7 @@ from paramgraph_kit.driver.work import worked_s
 from paramgraph_kit.rewrite.around.later import ran_in
 from paramgraph_kit.rewrite.conditions import Lent, steady
 from paramgraph_kit.rewrite.lending import Lending
+from paramgraph_kit.rewrite.neutral_numbers import wrong_beside
 from paramgraph_kit.rewrite.proving.closeness import loosely_apart
 from paramgraph_kit.rewrite.proving.deadline import RAISES, Deadline, unless_raises
 from paramgraph_kit.rewrite.proving.proof import STEPS, WARM_UP, Arguments, Prover, Truth
@@ -25,6 +26,7 @@ from paramgraph_kit.rewrite.set_numbers import wrong_set
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.reach import owner_of, settings_of
+from paramgraph_kit.rewrite.starts import RAISES_THERE
 from paramgraph_kit.rewrite.truths import truth_of, without_gradients
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.model import Failure
@@ -32,6 +34,7 @@ from paramgraph_kit.trace.model import Failure
 LIMIT_S = 5.0
 _NOW_AND_THEN = re.compile(r"epoch|stage|phase|round|level|task", re.IGNORECASE)  # what goes on after many steps
 MOST_FAR = 2  # numbers that a step asks about and that lie further away
+FURTHER = 13, 997
 _CAPTURED = WARM_UP + 1  # steps that have today's numbers: a warm-up, and the one that is captured
 
 
@@ -40,7 +43,8 @@ def wrong_given(attempt: Lending, truth: Truth, lines: Lent, failures: Sequence[
     if attempt.prover.is_part:
         return ""
     names = _numbers(attempt)
-    return (_wrong_with(attempt, truth, lines, names) if names else "") or wrong_set(attempt, truth, lines, failures)
+    wrong = (_wrong_with(attempt, truth, lines, names) if names else "") or wrong_set(attempt, truth, lines, failures)
+    return wrong or wrong_beside(attempt, truth, lines)
 
 
 def _wrong_with(attempt: Lending, truth: Truth, lines: Lent, names: dict[int | str, str]) -> str:
@@ -54,6 +58,18 @@ def _wrong_with(attempt: Lending, truth: Truth, lines: Lent, names: dict[int | s
         if together:
             told = " and ".join(f"`{name}`" for name in names.values()) + (" is" if len(names) < 2 else " are")
             return f"where {told} larger, replays of one graph would differ ({together})"
+    return _wrong_further(attempt, truth, lines, names, until)
+
+
+def _wrong_further(attempt: Lending, truth: Truth, lines: Lent, names: dict[int | str, str], until: float) -> str:
+    """The same much further on, whatever is asked: ``int(step * 0.3)`` of the next ones may be what it was."""
+    args, kwargs = attempt.prover.inputs
+    whole = {at: n for at, n in names.items() if type(args[at] if isinstance(at, int) else kwargs[at]) is int}
+    for start in FURTHER if whole else ():
+        for each in [[name] for name in whole] if worked_s() < until else ():
+            why = _differ(attempt, truth, lines, each, start)
+            if why and why != RAISES_THERE:  # it may lie beyond a table, which is loud
+                return f"where `{whole[each[0]]}` is much larger, replays of one graph would differ ({why})"
     return ""
 
 
@@ -186,7 +202,7 @@ def _differ(attempt: Lending, truth: Truth, lines: Lent, names: Any, start: int)
     with lines.applied():
         new = unless_raises(lambda: one().captured(lines.around))
     if new is None:
-        return "it raises"
+        return RAISES_THERE
     return loosely_apart(steady(plain, known), new) if loosely_apart(known, new) else ""
 
 

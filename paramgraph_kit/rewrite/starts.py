@@ -31,6 +31,10 @@ MOST = 5
 LIMIT_S = 5.0
 TIME_UP = "line {line}, `{text}`, was not tried as its count comes to {number}: such trials had taken long enough"
 UNTRIED = "line {line}, `{text}`, was not tried as its count comes there: no trial takes back what `{called}` does"
+LATER = "where {} comes to {}, replays of one graph would differ ({})"
+FURTHER = 96, 1000  # counts whose replays come to multiples of many numbers
+RAISES_THERE = "it raises"
+_MOST_ENTRIES = 64  # of a table whose entries count as asked about
 _SIZES = frozenset(("shape", "size", "len", "dim", "ndim", "numel"))
 
 
@@ -65,13 +69,14 @@ def wrong_later(
 ) -> tuple[str, list[str]]:
     """What replays do otherwise as a count of the host's comes to a number that a step asks about; what was not tried.
 
-    What comes then may be a checkpoint, which no trial takes back: that is told, and no step is run there.
+    What comes then may be a checkpoint, which no trial takes back: that is told, and no step is run there. Nothing may
+    tell what a step asks, as ``int(n * 0.3)``: so each count is also tried further on, where nothing of that kind runs.
     ``launched``: runs the function with a part of it from graphs, where it is not one graph itself.
     """
     run = launched or (lambda: attempt.prover.from_now().captured(lines.around))
     until, untried = worked_s() + LIMIT_S, dict[str, None]()
     asked = list(_asked_of_host(attempt))
-    moved = [each for each in _all_counters(attempt) if not each.made and not each.real] if asked else []
+    moved = [each for each in _all_counters(attempt) if not each.made and not each.real]
     done = set[tuple[int, frozenset[str]]]()
     for each in asked:
         ones = [n for n in moved if n.name in each.names] or (moved if each.may_be_any else [])
@@ -87,13 +92,27 @@ def wrong_later(
         else:
             done.add(key)
             with _from(ones, each.number - WARM_UP - 2):
-                why = _differ(attempt, truth, lines, run)
+                why = differ(attempt, truth, lines, run)
             if why:
-                return f"where {_names(ones)} comes to {each.number}, replays of one graph would differ ({why})", []
+                return LATER.format(_names(ones), each.number, why), []
+    whole = [each for each in moved if type(each.value) is int]
+    for number in FURTHER if whole and not _lasts(attempt) else ():
+        if worked_s() >= until:
+            break
+        with _from(whole, number - WARM_UP - 2):
+            why = differ(attempt, truth, lines, run)
+        if why and why != RAISES_THERE:  # it may lie beyond a table, which is loud
+            return LATER.format(_names(whole), number, why), []
     return "", list(untried)
 
 
-def _differ(attempt: Lending, truth: Truth, lines: Lent, run: Callable[[], Seen]) -> str:
+def _lasts(attempt: Lending) -> bool:
+    """Whether anything that a step may run cannot be taken back."""
+    leaves = Leaves(attempt.sources.values(), attempt.space | attributes_of(attempt.prover.state))
+    return any(leaves.first(top) for source in attempt.sources.values() for top in ran_in(source, attempt.ran))
+
+
+def differ(attempt: Lending, truth: Truth, lines: Lent, run: Callable[[], Seen]) -> str:
     """How replays differ from the original with the counts as they are now."""
     own = attempt.prover.from_now()
     own.deadline = Deadline(LIMIT_S)
@@ -104,7 +123,7 @@ def _differ(attempt: Lending, truth: Truth, lines: Lent, run: Callable[[], Seen]
     with lines.applied():
         new = unless_raises(run)
     if new is None:
-        return "it raises"
+        return RAISES_THERE
     return loosely_apart(steady(own, known), new) if loosely_apart(known, new) else ""
 
 
@@ -141,8 +160,10 @@ def _asked_of_host(attempt: Lending) -> Iterator[_Asked]:
         for node in (part for top in ran_in(source, attempt.ran) for part in ast.walk(top)):
             sides = _sides(node)
             values = [n.value if isinstance(n, ast.Constant) else settings.get(last_of(n)) for n in sides]
+            values += [each for table in _tables(node) for each in _entries(table, settings)]
             if not (numbers := [value for value in values if type(value) is int and value >= STEPS]):
                 continue
+            sides = [*sides, *_asking(node)]
             names = frozenset(filter(None, (last_of(n) for side in sides for n in ast.walk(side))))
             function, at = source.function_of(node), source.statement_of(node)
             own = names & locals_of(function) if function is not None else frozenset()
@@ -150,6 +171,36 @@ def _asked_of_host(attempt: Lending) -> Iterator[_Asked]:
             first = leaves.first(at if isinstance(at, (ast.If, ast.While)) and not _leaves(at) else function or at)
             for number in numbers:
                 yield _Asked(number, names, bool(own) and not names & _SIZES, at.lineno, text, first)
+
+
+def _tables(node: ast.AST) -> list[ast.expr]:
+    """Where an expression looks something up: ``n in LATE``, ``RATES.get(n)``, ``RATES[n]``."""
+    if isinstance(node, ast.Compare):
+        pairs = zip(node.ops, node.comparators, strict=True)
+        return [each for op, each in pairs if isinstance(op, (ast.In, ast.NotIn))]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        return [node.func.value]
+    return [node.value] if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) else []
+
+
+def _asking(node: ast.AST) -> list[ast.expr]:
+    """What is looked up there."""
+    if isinstance(node, ast.Call):
+        return node.args[:1] if isinstance(node.func, ast.Attribute) and node.func.attr == "get" else []
+    return [node.slice] if isinstance(node, ast.Subscript) else []
+
+
+def _entries(table: ast.expr, settings: dict[str, Any]) -> list[int]:
+    """The first of the whole numbers that a table knows, or that a set or a list has."""
+    if isinstance(table, (ast.Set, ast.List, ast.Tuple)):
+        known: Any = [each.value for each in table.elts if isinstance(each, ast.Constant)]
+    elif isinstance(table, ast.Dict):
+        known = [each.value for each in table.keys if isinstance(each, ast.Constant)]
+    else:
+        known = settings.get(last_of(table))
+    if not isinstance(known, (set, frozenset, dict, list, tuple, range)) or len(known) > _MOST_ENTRIES:
+        return []
+    return sorted(each for each in known if type(each) is int and each >= STEPS)[:2]
 
 
 def _leaves(at: ast.If | ast.While) -> bool:
