@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.counting import advance, elsewhere, given_rates, optimizers
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.loops import group_numbers
+from paramgraph_kit.rewrite.loops.met import changes_in_branch
 from paramgraph_kit.rewrite.loops.one_round import Round, Rounds, cut, kept_for_later, loops_around
 from paramgraph_kit.rewrite.loops.rest_ahead import rest_ahead
 from paramgraph_kit.rewrite.loops.round_numbers import heads, lend_all, zeroed
@@ -224,11 +225,11 @@ class _Cutting:
         """A round rewritten whole."""
         copied = kept_for_later(self.source, self.loop, self.asked[0], self.asked[1], self.whole.tensors)
         copied = {node: edits for node, edits in copied.items() if node not in self.halves}
-        self.told = [edit for edits in copied.values() for edit in edits]
+        self.told = [*chain.from_iterable(copied.values())]
         self.before = {self.loop.body.index(n): edits[0].text.count("\n") for n, edits in copied.items()}
         if self.begin is None and not self.told:
             self.told, self.behind = rest_ahead(self.source, self.loop, self.definition, self._is_pure)
-        if (plain := self._cut()) is None:
+        if (plain := self._cut()) is None or changes_in_branch(plain.part, self.whole._value):
             return None
         part = [node for node in self.loop.body if self._is_of(node, plain)]
         self.part = [old for each in plain.part if (old := self._was(each)) is not None]
@@ -253,8 +254,7 @@ class _Cutting:
             self.begun += sums
             if (found := self._cut()) is None or (run := self._run(found)) is None:
                 return None
-        rates, definition = bool(self.rates), self.definition
-        name, begun = moved_in(self.whole, definition, found, run, self.varying, rates=rates)
+        name, begun = moved_in(self.whole, self.definition, found, run, self.varying, rates=bool(self.rates))
         self.anew = tuple(sorted(each[1:] for each in begun if run.has(each)))
         if name := name or min((each for each in begun if not run.has(each)), default=""):
             self._leave(found, run, why=moved_text(name))

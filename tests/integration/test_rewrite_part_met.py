@@ -59,3 +59,35 @@ def test_a_line_that_changes_what_nobody_reads_may_wait(tmp_path: Path) -> None:
     # WHEN it is launched THEN one graph has all of what is computed
     fix = launched(text, tmp_path)
     assert fix.complete or "y = y + " in fix.diff.partition("class Runner")[0], fix
+
+
+COUNTED = """\
+import itertools
+class Runner:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.w, self.it = torch.randn(6, 6, device=device), itertools.count()
+        self.n, self.scale, self.log = 0, 1.0, []
+    def step(self, x):
+        self.n += 1
+        n = next(self.it)
+        y = x @ self.w
+        y = F.leaky_relu(y, (max(0.1, 1 - n * 0.03)))
+        y = y * self.w.sum()
+        if n > 8:
+            CHANGES
+        else:
+            y = y * 0.5
+        return y
+f = Runner().step
+args = (torch.randn(4, 6, device=device),)
+"""
+
+
+@pytest.mark.parametrize("changes", ["self.scale *= 0.9", "self.log.append(n)"])
+def test_a_branch_that_changes_what_is_the_hosts_is_in_no_part(changes: str, tmp_path: Path) -> None:
+    # GIVEN a branch that no trial comes to, and that changes a number or a list of the host's
+    # WHEN what is offered is launched in ten calls THEN each has eager's numbers
+    fix = launched(COUNTED.replace("CHANGES", changes), tmp_path)
+    # AND no part has that branch
+    assert not fix.alone or changes not in fix.diff.partition("class Runner")[0], fix

@@ -7,7 +7,8 @@ tells so; and no trial shows it that ends before the thirty-third call.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.rewrite.source.edits import Function, Source, path_of
@@ -24,6 +25,26 @@ def is_met(source: Source, node: ast.stmt, later: Iterable[ast.stmt]) -> bool:
     """Whether a statement changes what those behind it read, or the other way round, in functions they call as well."""
     one, other = _reached(source, [node]), _reached(source, later)
     return not (_changed(one).isdisjoint(_read(other)) and _changed(other).isdisjoint(_read(one)))
+
+
+def changes_in_branch(part: Iterable[ast.stmt], value: Callable[[str], object]) -> bool:
+    """Whether a branch of a part changes what is the host's: no replay does, and no trial may have come to it.
+
+    Args:
+        value: what a path leads to now, ``self.scale``.
+    """
+    branches = (n for top in part for n in ast.walk(top) if isinstance(n, ast.If))
+    for each in (n for node in branches for top in (*node.body, *node.orelse) for n in ast.walk(top)):
+        of: ast.expr | None = None
+        if isinstance(each, ast.Attribute) and not isinstance(each.ctx, ast.Load):
+            of = each
+        elif isinstance(each, ast.Subscript) and not isinstance(each.ctx, ast.Load):
+            of = each.value
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGES:
+            of = each.func.value
+        if of is not None and isinstance(value(path_of(of)), (int, float, str, list, dict, set, deque)):
+            return True
+    return False
 
 
 def _reached(source: Source, nodes: Iterable[ast.AST]) -> list[ast.AST]:

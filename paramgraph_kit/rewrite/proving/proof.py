@@ -55,7 +55,7 @@ from paramgraph_kit.rewrite.proving.results import (
     tensors_in,
     without_options,
 )
-from paramgraph_kit.rewrite.proving.written import Writes, is_small, let_go_of_gone
+from paramgraph_kit.rewrite.proving.written import Writes, is_small, let_go_of_gone, may_be_written
 
 STEPS = 6
 WARM_UP = 2
@@ -219,10 +219,7 @@ class Prover:
         ]
 
     def launched(self, function: Any, around: Around = NOTHING) -> Seen:
-        """The same of another callable in the place of the function, which is launched only where no mode is on.
-
-        What earlier runs have written is copied before; so let the function run before this.
-        """
+        """The same of another callable in the function's place, which is launched only where no mode is on."""
         with self._run(watched=False) as keeper:
             results = [self._step(inputs, around, function) for inputs in self._inputs]
             keeper.said.in_capture |= function is not self.function  # who knows when such a one prints
@@ -319,7 +316,8 @@ class Prover:
         self.operations[:], self.products[:], self._results = (0, 0), (0, 0), None
         gradients, current = torch.is_grad_enabled(), twin().current_stream()
         keeper = Writes(self.state.tensors, self._count, self.deadline)
-        for tensor in self._written.values():  # a replay writes unseen what its warm-up may have left
+        # A replay writes unseen what its warm-up may have left.
+        for tensor in (*self._written.values(), *(() if watched else may_be_written(self.state.tensors))):
             keeper.keeper.before_write(tensor)
         try:
             self._random.put_back()

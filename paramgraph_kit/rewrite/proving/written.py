@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +32,7 @@ PRODUCTS = frozenset(
     """mm addmm bmm baddbmm convolution linear _cudnn_rnn _thnn_fused_gru_cell _thnn_fused_lstm_cell
     _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention mv""".split()  # noqa: SIM905
 )
+_MOST_COPIED = 2**28  # bytes
 MOST = 2**16  # elements of a tensor that is compared also where nothing has written it
 
 
@@ -119,6 +120,16 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
                     if isinstance(tensor, torch.Tensor):
                         self.keeper.before_write(tensor)
         return self._as_ever(op.name, func, args, kwargs)
+
+
+def may_be_written(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Those that a later call may write unseen, as an average in each hundredth; without a large model's weights."""
+    kept, found = {storage_key(t): t for t in tensors}, list[torch.Tensor]()
+    left = _MOST_COPIED
+    for tensor in sorted((t for key, t in kept.items() if key), key=lambda t: t.untyped_storage().nbytes()):
+        left -= tensor.untyped_storage().nbytes()
+        found += [tensor] if left >= 0 else []
+    return found
 
 
 def let_go_of_gone(written: dict[int, torch.Tensor]) -> None:
