@@ -17,6 +17,7 @@ OF_ARGUMENTS = f"{GRADIENTS} of its arguments"
 LEADS = "whether gradients go back from what it returns"
 WRITES = "a tensor that it writes"
 GRADED = "whether gradients are kept for"  # begins the names of what tells that
+BESIDE = (PRINTS, LEADS, GRADED, LOOKED_UP, ROUNDED)  # begin the names of what is noted beside tensors and numbers
 FEW = 4.0  # roundings
 Seen = dict[str, list[Any]]
 
@@ -70,10 +71,10 @@ def loosely_apart(a: Seen, b: Seen) -> str:
     for name in sorted(a.keys() & b.keys()):
         one, other = a[name], b[name]
         said = name.partition("#")[0]
-        if said.startswith((LEADS, GRADED, LOOKED_UP, ROUNDED)):
-            told = ""
-        elif said.startswith(PRINTS):
+        if said.startswith(PRINTS):
             told = difference(one, other)
+        elif said.startswith(BESIDE):
+            told = ""
         elif len(one) != len(other):
             told = f"{len(one)} values, then {len(other)}"
         else:

@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.proving.around import NOTHING as NOTHING
 from paramgraph_kit.rewrite.proving.around import Arguments as Arguments
 from paramgraph_kit.rewrite.proving.around import Around as Around
 from paramgraph_kit.rewrite.proving.closeness import (
+    BESIDE,
     GRADED,
     GRADIENTS,
     LEADS,
@@ -43,7 +44,7 @@ from paramgraph_kit.rewrite.proving.kept_results import KeptResults, moved_among
 from paramgraph_kit.rewrite.proving.leading import gradients_of, kept_by_optimizers, leads_back
 from paramgraph_kit.rewrite.proving.mixing import moved, rounded_otherwise
 from paramgraph_kit.rewrite.proving.numbers import Numbers, codes_of, is_looked_at
-from paramgraph_kit.rewrite.proving.printed import PRINTS, Printed, capturing, texts
+from paramgraph_kit.rewrite.proving.printed import Printed, capturing, texts
 from paramgraph_kit.rewrite.proving.registered import register
 from paramgraph_kit.rewrite.proving.results import (
     copied,
@@ -463,7 +464,7 @@ class Truth:
 
     def measured(self) -> Seen:
         """What was seen but for what it prints, and where gradients go."""
-        return {name: values for name, values in self.seen.items() if not name.startswith((PRINTS, LEADS, GRADED))}
+        return {name: values for name, values in self.seen.items() if not name.startswith(BESIDE)}
 
     def _in_other_forms(self, prover: Prover, around: Around, forms: Iterable[Form]) -> list[Seen]:
         """What the function as it is does with its optimizers in forms for a capture, if the first is not the same.
