@@ -58,6 +58,7 @@ from paramgraph_kit.rewrite.advised.state.hooks import registered_once
 from paramgraph_kit.rewrite.advised.state.rates_given import rate_given_anew
 from paramgraph_kit.rewrite.advised.state.rates_set import rate_set
 from paramgraph_kit.rewrite.advised.state.written_in_place import KEPT
+from paramgraph_kit.rewrite.advised.stored_at import put_there
 from paramgraph_kit.rewrite.expressions.makes.made import made_there
 from paramgraph_kit.rewrite.expressions.picks.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES, is_size, shape_for
@@ -392,6 +393,7 @@ _ADVICE: tuple[Advice, ...] = (
     _kept_by_chance,
     kept_on_cpu,
     _brought,
+    put_there,
     _picked_by_number,
     _listed,
     averaged_and_counted,
