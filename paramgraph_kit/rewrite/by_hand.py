@@ -343,6 +343,7 @@ def _place(attempt: Attempt, failure: Failure) -> Place | None:
         "called": attempt.called_by(*at),
         "plain": attempt.plain_of(*at),
         "given": attempt.given if (own := attempt._definition()) and at[0].function_of(at[1]) is own[1] else {},
+        "arguments": attempt.given,
     }
     return Place(*at, failure, attempt.device_in(at[0]), entry=entry, **known)
 

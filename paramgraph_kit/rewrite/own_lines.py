@@ -425,7 +425,8 @@ def _pair(
     held, entry = attributes_of(attempt.prover.state), attempt.entry_name
     own, space, where = attempt._definition(), attempt.space_in(source), attempt.device_in(source)
     given = attempt.given if own is not None and source.function_of(statement) is own[1] else {}
-    at = Place(source, statement, failure, where, space=space, attributes=held, entry=entry, given=given)
+    known: Any = {"space": space, "attributes": held, "entry": entry, "given": given, "arguments": attempt.given}
+    at = Place(source, statement, failure, where, **known)
     said = unless_waited_for(at, hint(at))
     first, last = lines_of(statement)
     whole = _dedented(source.lines[first - 1 : last])  # the frame has one line of it

@@ -23,6 +23,7 @@ from paramgraph_kit.rewrite.advised.host.drawn_ways import DRAWN_WAYS
 from paramgraph_kit.rewrite.advised.host.dropped import rate_of_dropout
 from paramgraph_kit.rewrite.advised.host.from_host import READS, assignments, cycled, decided
 from paramgraph_kit.rewrite.advised.host.given_numbers import of_a_moving_formula
+from paramgraph_kit.rewrite.advised.host.handed_numbers import handed_number
 from paramgraph_kit.rewrite.advised.host.lambdas import kept_by_a_lambda
 from paramgraph_kit.rewrite.advised.host.left_before import copied_back, left_before_the_launch
 from paramgraph_kit.rewrite.advised.host.left_by_chance import follows_from_it, left_by_chance
@@ -343,6 +344,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 _ADVICE: tuple[Advice, ...] = (
     *FIRST,
+    handed_number,
     counted_in_rounds,
     drawn_below,
     rate_of_dropout,

@@ -70,6 +70,7 @@ class Place:
     exact: Collection[str] = ()  # names for what stays on the device, and is compared as Python has it
     entry: str = ""  # the name of the function that is captured
     given: Mapping[str, Any] = field(default_factory=dict)  # the step's arguments, in lines of its own
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # the same, in lines of its helpers too
 
     @property
     def cuda(self) -> str:

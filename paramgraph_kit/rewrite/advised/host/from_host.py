@@ -29,6 +29,7 @@ from paramgraph_kit.rewrite.advised.host.asked_in_rounds import asked_in_rounds
 from paramgraph_kit.rewrite.advised.host.called_last import called_last, keeps_numbers, only_tells
 from paramgraph_kit.rewrite.advised.host.chosen_numbers import chosen_here
 from paramgraph_kit.rewrite.advised.host.given_host_tensors import of_host_tensors
+from paramgraph_kit.rewrite.advised.host.handed_numbers import is_a_tensor
 from paramgraph_kit.rewrite.advised.host.left_by_chance import FOLLOWS_HOST
 from paramgraph_kit.rewrite.advised.host.left_in_helpers import a_graph_for_its_answers
 from paramgraph_kit.rewrite.advised.host.narrow import scales_narrow
@@ -373,6 +374,8 @@ def _of_device(place: Place, value: ast.expr, known: frozenset[str] = frozenset(
     """Whether something is computed of the device's tensors, also of what the host has read of them."""
     names = names_in(value) - only_sized(place.source, value)
     if names & place.tensors.keys() or any(_holds_a_tensor(place, n) for n in ast.walk(value)):
+        return True
+    if place.failure.code == "scalar-frozen" and any(is_a_tensor(place, name) for name in names):
         return True
     function = place.source.function_of(place.statement)
     every = [n for part in (function.body if function is not None else ()) for n in within(part)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from paramgraph_kit.rewrite.expressions.picks.sizes import DRAWN, FACTORIES
 from paramgraph_kit.rewrite.source.edits import Function, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -34,8 +35,12 @@ def rounds_given(place: Place) -> str:
             f"it has as many rounds as `{number}` says, and a graph those of its capture: {OF_EACH} number, "
             f"`graphs[{number}]`, captured when it first comes, and picked so before each launch; this line stays"
         )
-    read = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name)}
-    read |= {place.text(n) for n in ast.walk(place.statement) if isinstance(n, ast.Attribute)}
+    sizes = [n for n in ast.walk(place.statement) if isinstance(n, ast.Call) and called(n) in (*FACTORIES, *DRAWN)]
+    sizes = [n for n in sizes if not place.failure.message.startswith(f"{called(n)} ")]
+    apart = {part for n in sizes for each in n.args for part in ast.walk(each)}  # no kernel multiplies by a size
+    nodes = [n for n in ast.walk(place.statement) if n not in apart]
+    read = {n.id for n in nodes if isinstance(n, ast.Name)}
+    read |= {place.text(n) for n in nodes if isinstance(n, ast.Attribute)}
     loop = next((n for n in loops if _counted_by(n) in read), None)
     if loop is None:
         return ""
