@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.observe.bucket_words import is_of_table, masked
 from paramgraph_kit.doctor.observe.filled_cuts import cut_in, line_at, sizes_of
 from paramgraph_kit.doctor.observe.filled_rows import only_whole
 from paramgraph_kit.doctor.observe.held import tensors_in
+from paramgraph_kit.doctor.observe.pad_words import pad_of, padded
 from paramgraph_kit.doctor.observe.padded_rows import PaddedRows
 from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key, storage_ref
@@ -34,6 +35,7 @@ class StaleTails:
         self._written: defaultdict[int, list[tuple[torch.Tensor, Place]]] = defaultdict(list)  # by memory
         self.found: dict[tuple[str, int], tuple[Place, ast.Subscript]] = {}  # lines that fill the first part
         self.numbers: set[tuple[str, int]] = set()  # those that fill it with whole numbers: indices, tokens, labels
+        self.values: defaultdict[tuple[str, int], set[int]] = defaultdict(set)  # these numbers
         self.rows: set[int] = set()  # how many there are in all, of what they fill
         self.full: dict[tuple[str, int], tuple[ast.Subscript, set[int]]] = {}  # lines that fill all today, and sizes
         self.changes = 0.0  # what they leave gets other numbers, this many times those of the input
@@ -97,6 +99,8 @@ class StaleTails:
                     self.rows |= _rows_of(writes[0][0])
                     is_whole = not (kind.is_floating_point or kind.is_complex or kind is torch.bool)
                     self.numbers |= {line_at(place) for place, _ in lines if is_whole}
+                    for place, _ in lines if is_whole else ():
+                        self.values[line_at(place)] |= {*torch.unique(rest[0].cpu()[~rest[1]]).tolist()}
                     if self.changes and (not self.only or any(line_at(place) in self.only for place, _ in lines)):
                         _change(*rest, keeper, self.changes)
 
@@ -116,7 +120,9 @@ class StaleTails:
             line = frame.text if frame is not None else ""
             filled = _made_of(place, whole)
             of_numbers = at in self.numbers and filled in ("", "zero_()")
-            words = _padded(cut, whole, line) if of_numbers else _words(cut, whole, line, filled)
+            words = _words(cut, whole, line, filled)
+            if of_numbers:
+                words = padded(cut, whole, line, self.values[at], pad_of(place))
             if is_of_table(cut):
                 words = masked(cut, line)
             if self.carries and isinstance(cut.slice, ast.Slice) and cut.slice.upper is not None:
@@ -184,19 +190,6 @@ def _words(cut: ast.Subscript, whole: str, line: str, filled: str) -> str:
     only = f"{only_whole(rows, f'len({whole})')}; or what it computes of those is left out"
     again = f"{line}; {whole}[{rows}:].{filled}, as it was made"
     return only if not filled else f"{again}; where zeros count too, as in a mean, {only}" if counted else again
-
-
-def _padded(cut: ast.Subscript, whole: str, line: str) -> str:
-    """The same where zeros are among the numbers that an input has: indices, tokens, labels."""
-    upper = cut.slice.upper if isinstance(cut.slice, ast.Slice) else None
-    rest = f"{line}; {whole}[{ast.unparse(upper)}:].fill_(pad)" if upper is not None else f"{whole}.fill_(pad); {line}"
-    only = f"; or only batches of len({whole}) rows go to the graph, and eager code for the others"
-    return (
-        f"{rest}, with a `pad` that counts for nothing, as 0 is one of its numbers: of indices that of one more row, "
-        "of zeros, which what they index is made with ahead of the capture, and which is left out of what is computed "
-        "of all rows; of labels the -100 that cross_entropy leaves out; of tokens that of the padding, with a mask of "
-        f"those that count{only if upper is not None else ''}"
-    )
 
 
 def _ahead_of_rounds(words: str, whole: str, line: str, cut: ast.Subscript, place: Place) -> str:
