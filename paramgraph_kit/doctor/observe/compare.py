@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe import alignment
 from paramgraph_kit.doctor.observe.alignment import Block
+from paramgraph_kit.doctor.observe.counted_rounds import ends_of_rounds
 from paramgraph_kit.doctor.observe.drawn_rounds import drawn_around
 from paramgraph_kit.doctor.observe.left_early import rounds_on, runs_always, without_rounds_beside
 from paramgraph_kit.doctor.observe.observer import Step
@@ -420,7 +421,10 @@ def _shared(near: list[Place]) -> CodeType | None:
 
 def _otherwise(frame: Frame | None, place: Place) -> Frame | None:
     """Where rounds run the same but for one of them, their alignment may name what asks for the round's number."""
-    codes = (code for code, _ in place.stack if frame is not None and code.co_name == frame.function)
+    codes = [code for code, _ in place.stack if frame is not None and code.co_name == frame.function]
+    ends = ((code, ends_of_rounds(code, frame.line)) for code in codes if frame is not None)
+    if (end := next(((code, line) for code, line in ends if line is not None), None)) is not None:
+        return frame_at(*end)
     found = (instead_of_a_round(code, frame.line) for code in codes if frame is not None)
     return next(filter(None, found), frame)
 
