@@ -41,6 +41,12 @@ def written_by(op: Operation, args: Sequence[Any]) -> set[int]:
     return {id(args[i]) for i in op.written if i < len(args)}
 
 
+def filled_by(op: Operation, args: Sequence[Any]) -> set[int]:
+    """The same, with those in lists that it writes to, as ``_foreach_copy_`` does."""
+    lists = (args[i] for i in op.written if i < len(args) and isinstance(args[i], (list, tuple)))
+    return written_by(op, args).union(*(map(id, each) for each in lists))
+
+
 def is_in_vain(name: str, args: Sequence[Any]) -> bool:
     """Whether an operation copies a tensor to where it lies.
 

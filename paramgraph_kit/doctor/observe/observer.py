@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe.given_to_operations import (
     NO_KERNELS,
     Value,
     custom_kernel,
+    filled_by,
     made_by,
     sort,
     written_by,
@@ -182,7 +183,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.graphs.fed.saw(op.name, tensors, keys, written, made, place)
         self._after(op, result, made, keys, place, there)
         if has_graphs and not views:
-            self._ordered(tensors, dict(zip(map(id, tensors), keys, strict=True)), written, result, place)
+            self._ordered(tensors, dict(zip(map(id, tensors), keys, strict=True)), filled_by(op, args), result, place)
             if tensors and threading.get_ident() == self.places.thread:
                 waits, stream = self._waits or blocks(op, args, kwargs), self._stream()
                 tensors += [result] if op.name == "_to_copy" else []
@@ -209,11 +210,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self, tensors: list[torch.Tensor], keys: dict[int, int], filled: set[int], result: Any, place: Place
     ) -> None:
         """Work is put on the current stream of a thread."""
-        stream, host = self._stream(), getattr(result, "is_cpu", False)
-        made = {key for key, _ in made_by(result)}
+        stream, made = self._stream(), {key for key, _ in made_by(result)}
         written = {key for each, key in keys.items() if each in filled} | (made - set(keys.values()))
-        self.unordered.work(stream, set(keys.values()) - written, written, place, host=host)
-        self.unordered.takes(stream, tensors, result, self._device, place)
+        self.unordered.work(stream, set(keys.values()) - written, written, place, host=getattr(result, "is_cpu", False))
+        self.unordered.takes(stream, tensors, filled, result, self._device, place)
 
     def _captured(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         whole = self.graphs and not self.makes_graph and without_autograd(args)

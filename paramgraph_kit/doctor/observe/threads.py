@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from paramgraph_kit.doctor.observe.given_to_operations import made_by, written_by
+from paramgraph_kit.doctor.observe.given_to_operations import filled_by, made_by, written_by
 from paramgraph_kit.doctor.observe.host_copies import blocks
 from paramgraph_kit.doctor.observe.observer import Observer
 from paramgraph_kit.doctor.observe.own_graphs import VIEWS
@@ -47,7 +47,7 @@ class InThread(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if around:
             keys = [storage_key(tensor) for tensor in given]
             self._observer.graphs.fed.saw(op.name, given, keys, written, made_by(found), place)
-            self._is_done(op, given, written, found, place, blocks(op, args, kwargs or {}))
+            self._is_done(op, given, written | filled_by(op, args), found, place, blocks(op, args, kwargs or {}))
         made = [v for v in tree_leaves(found) if isinstance(v, torch.Tensor)]
         if any(tensor.device.type == self._device for tensor in (*given, *made)):
             self._observer.in_thread(op.name, given, made)

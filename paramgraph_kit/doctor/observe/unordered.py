@@ -13,6 +13,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.freed_for_others import FreedForOthers
 from paramgraph_kit.doctor.observe.host_copies import HostCopies, current_at, streams_at, with_name
 from paramgraph_kit.doctor.observe.places import Place, line_of
+from paramgraph_kit.doctor.observe.refilled_early import RefilledEarly
 from paramgraph_kit.trace.model import Failure
 
 Stamp = tuple[int, int]  # a stream, and how much had been put on it
@@ -60,6 +61,10 @@ class Order:
         """What was put on a stream last."""
         return stream, self._lane(stream).get(stream, 0)
 
+    def has_several(self) -> bool:
+        """Whether there is more than one stream."""
+        return len(self._lanes) > 1
+
     def is_done(self, stamp: Stamp) -> bool:
         """Whether the host has waited for some work."""
         return self._host.get(stamp[0], 0) >= stamp[1]
@@ -85,6 +90,7 @@ class Unordered:
         self.order = Order()
         self.hosts = HostCopies()
         self.freed = FreedForOthers()
+        self.refilled = RefilledEarly()
         self.problems: list[Failure] = []
         self._written: dict[int, tuple[Stamp, Place]] = {}  # by memory, the latest
         self._read: dict[int, tuple[Stamp, Place]] = {}
@@ -118,10 +124,21 @@ class Unordered:
         self._written |= dict.fromkeys(written, (stamp, place))
         self._read |= dict.fromkeys(read, (stamp, place))
 
-    def takes(self, stream: int, given: Iterable[torch.Tensor], result: Any, device: str, place: Place) -> None:
-        """The latest work on a stream was given this, and has made that."""
-        waits = self._learned.get(stream, {})
-        for other in self.freed.work(self.order.latest(stream), given, result, device, place, self.order, waits):
+    def takes(
+        self,
+        stream: int,
+        given: Collection[torch.Tensor],
+        filled: Collection[int],
+        result: Any,
+        device: str,
+        place: Place,
+    ) -> None:
+        """The latest work on a stream was given this, has filled some of it by id, and has made that."""
+        waits, latest = self._learned.get(stream, {}), self.order.latest(stream)
+        for at, other in [*self.refilled.work(latest, given, filled, result, device, place, self.order, waits)]:
+            self._tell(place, other, "it writes to what line {} may still read for a replay")
+            _learn(self._learned.setdefault(stream, {}), dict([at]))
+        for other in self.freed.work(latest, given, result, device, place, self.order, waits):
             self._tell(place, other, "it takes memory, freed by now, that line {} may still use")
 
     def launched(self, stream: int, inputs: Collection[int], results: Collection[int], place: Place) -> None:
@@ -136,6 +153,7 @@ class Unordered:
                     _learn(self._learned.setdefault(stream, {}), dict([at]))
         for early, other in dict.fromkeys(self._raced[key] for key in inputs if key in self._raced):
             self._tell(early, other, "it reads what line {} may still be writing")
+        self.refilled.launched(inputs)
         stamp = self.order.work(stream)
         self._replays = [each for each in self._replays if each[3] is not results]
         self._replays.append((stamp, place, inputs, results))
