@@ -25,6 +25,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.handed_on import is_handed_on
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
 from paramgraph_kit.doctor.observe.lies import is_copied_from
+from paramgraph_kit.doctor.observe.made_first import ROWS
 from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -39,6 +40,8 @@ _MOST_S = 2.0  # that looking at replays may take in all
 _DEEP = 2  # objects in objects, and tables in tables
 _IN_ROW = "by its number"  # what else is told of a list's entry, or a tuple's
 _OF_MODULES = ("_parameters", "_buffers", "_modules")  # which are told by their own names
+_WRITTEN = re.compile(r"(?P<held>[^`]+?)\.copy_\((?P<new>.+)\)")
+_NAME = re.compile(r"[\w.]+")
 _ALIKE = ("stale-input", "parameter-rebound")
 Chain = tuple[Any, ...]  # names of attributes, and the keys of entries as tuples
 Key = tuple[int, Chain]  # what has it, by its id, and the way from there
@@ -61,7 +64,23 @@ class _Moved:
 
     chain: Chain
     place: Place  # the replay
+    then: torch.Size
+    now: torch.Size
+    in_part: bool  # it is of another size, or several graphs read it, of which some may read a part
     running: tuple[tuple[CodeType, int], ...]  # the functions that ran then, and at which lines
+
+    def as_large(self, path: str, words: str) -> str:
+        """Words that write in place, where what is given may be smaller than what is there, or is larger."""
+        if not self.in_part or not self.then:
+            return words
+        if any(new > old for new, old in zip(self.now, self.then, strict=True)):
+            return f"{path} as large as it gets, made ahead of the capture: {ROWS}"
+        part = ":len({0})" if self.now[1:] == self.then[1:] else "tuple(map(slice, {0}.shape))"
+        if (found := _WRITTEN.fullmatch(words)) is not None:  # one line that writes one tensor
+            new = found["new"] if _NAME.fullmatch(found["new"]) else "new"
+            made = "" if new == found["new"] else f"new = {found['new']}; "
+            return f"{made}{found['held']}[{part.format(new)}].copy_({new})"
+        return words.replace(".copy_(new)", f"[{part.format('new')}].copy_(new)")
 
 
 class HeldInputs:
@@ -109,11 +128,13 @@ class HeldInputs:
         places, frames = _places(device, ()), [*frames_of_the_user()]
         for (of, key), then in self._then.items():
             now = places.get(key) if of == number else None
-            if now is None or now.key == then.key or (now.shape, now.dtype) != (then.shape, then.dtype):
+            if now is None or now.key == then.key or not _is_alike(now, then):
                 continue
             if now.key not in self._readers and (number, then.key) not in self._written:
                 running = tuple((frame.f_code, frame.f_lineno) for frame in frames)
-                self._moved.setdefault(key[1], _Moved(key[1], place, running))
+                in_part = now.shape != then.shape or len(self._readers.get(then.key, ())) > 1
+                moved = _Moved(key[1], place, then.shape, now.shape, in_part, running)
+                self._moved.setdefault(key[1], moved)
                 self.gone.add(then.address)
         if read is not None:
             self._note(number, ((key, held) for key, held in places.items() if held.key in read))
@@ -143,14 +164,20 @@ class HeldInputs:
             for code, node, words in lines if len(lines) == 1 else []:
                 if (at := (code.co_filename, node.lineno)) not in told:
                     told.add(at)
-                    fix = f"before  {ast.unparse(node)}\nafter   {words}"
+                    fix = f"before  {ast.unparse(node)}\nafter   {moved.as_large(path, words)}"
                     yield replace(BY_ID["stale-input"].failure(text, frame_at(code, node.lineno)), fix=fix)
             frame = moved.place.frame()
             if len(lines) != 1 and frame is not None and (at := (frame.file, frame.line)) not in told:
                 told.add(at)
                 text = f"{path} has other memory by now, and the graph reads that of its capture"
-                fix = f"before  {path} = new\nafter   {path}.copy_(new), ahead of {frame.text}"
+                written = moved.as_large(path, f"{path}.copy_(new)")
+                fix = f"before  {path} = new\nafter   {written}, ahead of {frame.text}"
                 yield replace(BY_ID["stale-input"].failure(text, frame), fix=fix)
+
+
+def _is_alike(now: _Held, then: _Held) -> bool:
+    """Whether a tensor may stand for another, of whatever size: a smaller bucket's rows, or a longer sequence."""
+    return (len(now.shape), now.dtype) == (len(then.shape), then.dtype)
 
 
 def _places(device: str, roots: Iterable[Any]) -> dict[Key, _Held]:
