@@ -39,6 +39,7 @@ from paramgraph_kit.doctor.observe.short_names import first_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
 from paramgraph_kit.doctor.observe.tensors_beside import with_tensors_beside
+from paramgraph_kit.doctor.observe.whose_groups import Lines, may_schedule_its, may_set_its
 from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
@@ -291,10 +292,13 @@ def settings(
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
     found: list[Setting] = []
     uses: list[tuple[Use, Any]] | None = None
+    known: dict[int, dict[str, Any]] = {}  # of a body that runs now, its own names too
     for scope in scopes:
         search = Search(scope.names, function, set())
         callers = callers_in(scope.file, function)
-        for node, body, file in _in_loops(scope, search, callers):
+        outer = Lines(scope.file, scope.body, known.setdefault(id(scope.body), scope.names), function=function)
+        for node, body, lines in _in_loops(scope, search, callers, outer):
+            file = lines.file
             if any(file == of and first <= node.lineno <= last for of, first, last in mine):
                 continue
             at = Frame(display_name(file), node.lineno, body, linecache.getline(file, node.lineno).strip())
@@ -302,7 +306,7 @@ def settings(
                 values = ((use, use.value()) for use in uses_of())
                 uses = [(use, value) for use, value in values if _may_be_set(value)]
             for use, value in uses:
-                for key, target in _sets(node, scope, search, use, value):
+                for key, target in _sets(node, scope, search, use, value, lines):
                     found.append(Setting(use, key, at, node, target))
     return with_others(found)
 
@@ -333,7 +337,7 @@ def _called_by(tree: ast.Module) -> dict[str, set[str]]:
     return {b.name: {last_name(n.func) for n in ast.walk(b) if isinstance(n, ast.Call)} for b in bodies}
 
 
-def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple[Any, str, str]]:
+def _in_loops(scope: Scope, search: Search, callers: set[str], outer: Lines) -> Iterator[tuple[Any, str, Lines]]:
     """Statements of loops that also call the function, and of the functions that these call."""
     name = getattr(scope.body, "name", "<module>")
     for loop in (n for statement in scope.body.body for n in here(statement, _FUNCTIONS)):
@@ -346,12 +350,13 @@ def _in_loops(scope: Scope, search: Search, callers: set[str]) -> Iterator[tuple
             continue
         for node in (loop, *inside):
             if isinstance(node, (ast.stmt, ast.Call)):
-                yield node, name, scope.file
+                yield node, name, outer
         for call in calls:
             helper = scope.names.get(call.func.id) if isinstance(call.func, ast.Name) else None
             if isinstance(helper, FunctionType) and not is_library(helper.__code__.co_filename):
                 code = helper.__code__
-                yield from ((n, code.co_name, code.co_filename) for n in nodes_of(code) if isinstance(n, ast.stmt))
+                lines = outer.called(call, helper)
+                yield from ((n, code.co_name, lines) for n in nodes_of(code) if isinstance(n, ast.stmt))
 
 
 def calls_it(call: ast.Call, search: Search) -> bool:
@@ -369,11 +374,11 @@ def _may_be_set(value: Any) -> bool:
     return type(value) in NUMBERS or isinstance(value, torch.optim.Optimizer)
 
 
-def _sets(node: Any, scope: Scope, search: Search, use: Use, value: Any) -> Iterator[tuple[str, str]]:
+def _sets(node: Any, scope: Scope, search: Search, use: Use, value: Any, lines: Lines) -> Iterator[tuple[str, str]]:
     """What a statement sets of what a function reads: "" for the number itself, else an optimizer's entry; and how."""
     is_number = type(value) in NUMBERS
     if isinstance(node, ast.Call):
-        if isinstance(value, torch.optim.Optimizer) and _schedules(node, search, value) and step_of(use):
+        if isinstance(value, torch.optim.Optimizer) and _schedules(node, search, value, lines) and step_of(use):
             yield "lr", ""
         return
     if not isinstance(node, (ast.Assign, ast.AugAssign, ast.For)):
@@ -387,7 +392,8 @@ def _sets(node: Any, scope: Scope, search: Search, use: Use, value: Any) -> Iter
         entry = target.slice if isinstance(target, ast.Subscript) else None
         key = str(entry.value) if isinstance(entry, ast.Constant) else ""
         groups = value.param_groups if isinstance(value, torch.optim.Optimizer) and step_of(use) else ()
-        if any(isinstance(group.get(key), (int, float)) for group in groups):
+        has_number = any(isinstance(group.get(key), (int, float)) for group in groups)
+        if has_number and may_set_its(target, lines, value):
             yield key, ""
 
 
@@ -443,7 +449,7 @@ def _globals_of(body: ast.AST) -> set[str]:
     return {name for n in ast.walk(body) if isinstance(n, ast.Global) for name in n.names}
 
 
-def _schedules(call: ast.Call, search: Search, optimizer: torch.optim.Optimizer) -> bool:
+def _schedules(call: ast.Call, search: Search, optimizer: torch.optim.Optimizer, lines: Lines) -> bool:
     """Whether a call is the step of an optimizer's scheduler, which sets the next rate as a number."""
     if last_name(call.func) != "step" or not isinstance(call.func, ast.Attribute):
         return False
@@ -452,7 +458,8 @@ def _schedules(call: ast.Call, search: Search, optimizer: torch.optim.Optimizer)
     scheduler = search._value(call.func.value)
     if isinstance(scheduler, LRScheduler):
         return scheduler.optimizer is optimizer
-    return scheduler is None and "sched" in last_name(call.func.value).lower()
+    is_named = scheduler is None and "sched" in last_name(call.func.value).lower()
+    return is_named and may_schedule_its(call.func.value, lines, optimizer)
 
 
 def step_of(use: Use) -> int:
