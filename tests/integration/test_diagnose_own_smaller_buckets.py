@@ -161,3 +161,39 @@ def test_a_graph_that_is_captured_again_for_a_size_is_no_problem(tmp_path: Path)
     names = load(PRELUDE + AGAIN, tmp_path / "program.py")
     # WHEN a program with two sizes in turn is asked, THEN nothing is told
     assert not pgk.diagnose(names["main"]).failures
+
+
+TWO = """
+class Runner:
+    def __init__(self):
+        n, self.out, self.graphs = torch.ones(4, 6, device=device), torch.zeros(4, device=device), {}
+        for shape in ((4, 6), (4, 3), (2, 3)):
+            g = cuda.CUDAGraph()
+            with cuda.graph(g):
+                self.out[: shape[0]] = n[: shape[0], : shape[1]].sum(1)
+            self.graphs[shape] = g
+        self.n = n
+    def run(self, n):
+        GIVEN
+        self.graphs[tuple(n.shape)].replay()
+        return self.out[: len(n)].clone()
+def step(runner, n):
+    return runner.run(n)
+"""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("given", ["self.n = n + 0", "self.n = n.double()"], ids=["size", "dtype"])
+@pytest.mark.parametrize("shape", [(4, 6), (2, 3)], ids=["all", "part"])
+def test_words_write_each_dimension_as_far_as_it_is_given(shape: tuple[int, int], given: str, tmp_path: Path) -> None:
+    # GIVEN graphs for buckets of rows and of columns, whose input is given another tensor, or one of another dtype
+    text = PRELUDE + TWO.replace("GIVEN", given)
+    names = load(text, tmp_path / "program.py")
+    # WHEN the step is asked with one of these
+    found = pgk.diagnose(names["step"], names["Runner"](), torch.ones(*shape, device=names["device"])).failures
+    # THEN the line is told, and its words are right for all of them
+    assert [(f.code, f.frame and f.frame.text) for f in found] == [("stale-input", given)]
+    runner = _mended(text, given, found[0].fix, tmp_path / "mended" / "program.py")["Runner"]()  # type: ignore[operator]
+    for number, each in enumerate(((2, 3), (4, 6), (4, 3))):
+        x = torch.full(each, 2.0 + number, device=names["device"])
+        assert torch.equal(runner.run(x), x.sum(1)), found[0].fix

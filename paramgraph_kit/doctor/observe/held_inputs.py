@@ -75,7 +75,7 @@ class _Moved:
             return words
         if any(new > old for new, old in zip(self.now, self.then, strict=True)):
             return f"{path} as large as it gets, made ahead of the capture: {ROWS}"
-        part = ":len({0})" if self.now[1:] == self.then[1:] else "tuple(map(slice, {0}.shape))"
+        part = ":len({0})" if len(self.then) == 1 else "tuple(map(slice, {0}.shape))"
         if (found := _WRITTEN.fullmatch(words)) is not None:  # one line that writes one tensor
             new = found["new"] if _NAME.fullmatch(found["new"]) else "new"
             made = "" if new == found["new"] else f"new = {found['new']}; "
@@ -176,8 +176,8 @@ class HeldInputs:
 
 
 def _is_alike(now: _Held, then: _Held) -> bool:
-    """Whether a tensor may stand for another, of whatever size: a smaller bucket's rows, or a longer sequence."""
-    return (len(now.shape), now.dtype) == (len(then.shape), then.dtype)
+    """Whether a tensor may stand for another, of whatever size and precision: a smaller bucket's rows, as a copy."""
+    return len(now.shape) == len(then.shape) and now.dtype.is_floating_point == then.dtype.is_floating_point
 
 
 def _places(device: str, roots: Iterable[Any]) -> dict[Key, _Held]:
