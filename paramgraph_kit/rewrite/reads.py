@@ -21,11 +21,8 @@ from paramgraph_kit.rewrite.source.attribute_owners import plain, tell_apart
 from paramgraph_kit.rewrite.source.edits import Function, assigned, functions_of, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.modes import set_for_good, told_of
 from paramgraph_kit.rewrite.source.place import called
-from paramgraph_kit.rewrite.source.writes import MODULES, only_added_to
+from paramgraph_kit.rewrite.source.writes import CHANGES, MODULES, only_added_to
 
-_CHANGES = frozenset(
-    """append extend insert pop popleft appendleft remove clear update add setdefault discard""".split()  # noqa: SIM905
-)
 _KINDS = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, dict, list, set, deque, str)  # with methods
 
 Read = tuple[str, object]  # a name, and the key of the entry that is meant, if it is one
@@ -279,28 +276,35 @@ def _steps(function: Function) -> bool:
 
 def _reached(functions: list[Function], names: Collection[str]) -> list[Function]:
     """The functions with these names, and those of the file that they call; a property is none that is called."""
-    found: list[Function] = []
     functions = [each for each in functions if each.name in names or not _is_property(each)]
-    wanted = set(names)
-    while more := [each for each in functions if each.name in wanted and each not in found]:
-        found += more
-        calls = [node for each in more for node in ast.walk(each) if isinstance(node, ast.Call)]
-        wanted |= {called(node) for node in calls}
-        known = {each.name for each in functions}
-        if any(_may_be_an_object(node.func, known) for node in calls):
-            wanted.add("__call__")
-    return found
+    known = {each.name for each in functions}
+
+    def meant(calls: list[ast.Call]) -> set[str]:
+        objects = any(_may_be_an_object(node.func, known) for node in calls)
+        return {*map(called, calls), *(["__call__"] if objects else [])}
+
+    return _with_called(functions, names, meant)
 
 
 def _called_for_sure(functions: list[Function], names: Collection[str]) -> list[Function]:
-    """What functions with these names call of the file, where its name and ``self`` leave no other object's to mean."""
+    """The same, but of calls whose name and ``self`` leave no other object's function to mean."""
     named = [each.name for each in functions]
+
+    def meant(calls: list[ast.Call]) -> set[str]:
+        own = {path_of(node.func).removeprefix("self.") for node in calls}
+        return {name for name in own if named.count(name) == 1}
+
+    return _with_called(functions, names, meant)
+
+
+def _with_called(
+    functions: list[Function], names: Collection[str], meant: Callable[[list[ast.Call]], set[str]]
+) -> list[Function]:
+    """Functions with these names, those that their calls mean, and so on."""
     found, wanted = list[Function](), set(names)
     while more := [each for each in functions if each.name in wanted and each not in found]:
         found += more
-        calls = [node.func for each in more for node in ast.walk(each) if isinstance(node, ast.Call)]
-        own = {path_of(func).removeprefix("self.") for func in calls}
-        wanted |= {name for name in own if named.count(name) == 1}
+        wanted |= meant([node for each in more for node in ast.walk(each) if isinstance(node, ast.Call)])
     return found
 
 
@@ -312,7 +316,7 @@ def _may_be_an_object(func: ast.expr, functions: Collection[str]) -> bool:
     """Whether what is called is none of the file's functions, of Python's, or of a library's."""
     path = path_of(func)
     own = bool(path) and path.rpartition(".")[2] not in functions and not hasattr(builtins, path)
-    method = isinstance(func, ast.Attribute) and (hasattr(torch.Tensor, func.attr) or func.attr in _CHANGES)
+    method = isinstance(func, ast.Attribute) and (hasattr(torch.Tensor, func.attr) or func.attr in CHANGES)
     return own and not method and path.partition(".")[0] not in MODULES
 
 
@@ -352,7 +356,7 @@ def _bound_of_others(functions: list[Function], function: Function, body: list[a
     for node in (part for top in body for part in within(top)):
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AugAssign) else targets
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
             yield from ((name, None) for name in _meant(functions, function, path_of(node.func.value)))
         for target in (n for each in targets for n in ast.walk(each) if isinstance(n, ast.Subscript)):
             yield from ((name, _key(target)) for name in _meant(functions, function, path_of(target.value)))
@@ -390,7 +394,7 @@ def _bound_in(
             yield f".{name}", None
         targets = node.targets if isinstance(node, ast.Assign) and not _stays_where_it_is(node) else []
         targets = [node.target] if isinstance(node, ast.AugAssign) and not _is_in_place(node, tensors) else targets
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
             changed = path_of(node.func.value).rpartition(".")[2]
             targets = [node.func.value] if changed in containers else []
         for target in targets:

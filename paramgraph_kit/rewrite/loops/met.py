@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterable
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.rewrite.source.edits import Function, Source, path_of
 from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.writes import CHANGES
 
-_CHANGES = frozenset(
-    """append appendleft extend insert pop popleft remove clear update add setdefault discard setattr rotate
-    sort reverse popitem""".split()  # noqa: SIM905
-)
+_CHANGES = CHANGES | {"popitem", "reverse", "rotate", "sort"}
 _OF_OBJECTS = ("__call__", "forward")
 
 

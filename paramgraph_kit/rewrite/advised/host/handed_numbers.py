@@ -53,10 +53,9 @@ def _is_a_tensor(place: Place, function: Function, name: str, deep: int) -> bool
         return _is_there(place.arguments.get(name))
     call = _one_call(place, function)
     node = _given(place, function, call).get(name) if call is not None else None
-    path, above = (
-        path_of(node) if node is not None else "",
-        place.source.function_of(call) if call is not None else None,
-    )
+    if node is None or call is None:
+        return False
+    path, above = path_of(node), place.source.function_of(call)
     if "." in path:
         return _is_there(place.value(path))
     return bool(path) and isinstance(above, Function) and _is_a_tensor(place, above, path, deep + 1)
