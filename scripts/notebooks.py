@@ -45,6 +45,7 @@ NOT_YET = "not yet:"
 SANITIZE = FOLDER / "nbval_sanitize.cfg"
 MAX_CELLS = 15
 WARM = "warm"  # the name of a kernel that has imported everything, see warm_kernel.py
+KERNELS = "PARAMGRAPH_KERNELS"  # the folder of their sockets, see kernels_over_files.py
 MAX_BYTES = 300_000
 
 METADATA = {
@@ -141,6 +142,7 @@ def _nbval(
     paths: Iterable[Path], options: Iterable[str], environment: dict[str, str], output: IO[str]
 ) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "pytest", "--disable-plugin-autoload", "-p", "nbval", "-p", "no:cacheprovider"]
+    command += ["-p", "scripts.kernels_over_files"]
     command += ["--nbval", "--nbval-sanitize-with", str(SANITIZE), "--nbval-kernel-name", WARM, "-q", *options]
     command += ["--nbval-kernel-startup-timeout", "600"]  # beside other work
     # The marker and warning settings of the project are for its test modules, not for notebook cells.
@@ -161,7 +163,8 @@ def warm_kernels() -> Iterator[dict[str, str]]:
         (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
         server = subprocess.Popen([sys.executable, program, "serve", folder])
         try:
-            yield {**os.environ, "JUPYTER_PATH": os.pathsep.join([folder, os.environ.get("JUPYTER_PATH", "")])}
+            path = os.pathsep.join([folder, os.environ.get("JUPYTER_PATH", "")])
+            yield {**os.environ, "JUPYTER_PATH": path, KERNELS: folder}
         finally:
             server.terminate()
             server.wait()

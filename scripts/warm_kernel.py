@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from importlib import import_module
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def serve(folder: str) -> None:
 
 def _become(request: dict[str, object], streams: list[int], caller: socket.socket) -> None:
     """Be the kernel that was asked for, and end when it does or when nobody waits for it any more."""
+    said = os.dup(2)  # of the server: what a kernel says before it replies, nobody reads
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number, stream in enumerate(streams):
@@ -79,6 +81,9 @@ def _become(request: dict[str, object], streams: list[int], caller: socket.socke
         from ipykernel.kernelapp import launch_new_instance
 
         launch_new_instance(["-f", str(request["file"])])
+    except BaseException:
+        os.write(said, traceback.format_exc().encode())
+        raise
     finally:
         os._exit(0)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paramgraph_kit.explore.stored import picture
-from scripts import notebooks
+from scripts import kernels_over_files, notebooks
 
 ALL = notebooks.notebooks()
 
@@ -142,3 +142,21 @@ def test_what_stands_in_for_a_live_view_is_in_no_canonical_notebook() -> None:
     # AND where notebooks are committed, the picture is there once
     (kept,) = notebooks.canonical({"cells": [cell]})["cells"][0]["outputs"]
     assert kept["data"].keys() == {"text/plain", "image/png"}
+
+
+def test_kernels_that_start_at_once_never_choose_the_same_way_to_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN two kernels of notebooks that are about to start
+    monkeypatch.setenv(kernels_over_files.FOLDER, str(tmp_path))
+    managers = [kernels_over_files.OverFiles() for _ in range(2)]
+
+    # WHEN both choose before one of them takes what it has chosen
+    for manager in managers:
+        manager.write_connection_file()
+
+    # THEN they are reached through files of their own, where ports may be taken by anybody in between
+    ways = [json.loads(Path(manager.connection_file).read_text(encoding="utf-8")) for manager in managers]
+    assert {way["transport"] for way in ways} == {"ipc"}
+    assert len({way["ip"] for way in ways}) == 2
+    assert {Path(way["ip"]).parent for way in ways} == {tmp_path}
