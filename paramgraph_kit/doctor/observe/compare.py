@@ -13,7 +13,7 @@ from types import CodeType
 from paramgraph_kit import driver
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.observe import alignment
+from paramgraph_kit.doctor.observe import alignment, read_apart
 from paramgraph_kit.doctor.observe.alignment import Block
 from paramgraph_kit.doctor.observe.counted_rounds import ends_of_rounds
 from paramgraph_kit.doctor.observe.drawn_rounds import drawn_around
@@ -102,6 +102,9 @@ def differences(
         if at is not None and at[1] in failure.message and at[1][2:] not in known.message and ANOTHER in known.message:
             sign = "," if ":" in known.message else ":"  # a line that reads several of them is told once, with all
             found[failure.code, failure.frame] = replace(known, message=f"{known.message}{sign}{at[1][1:]}")
+    alike = _aligned(blocks[:1], first, second)  # behind them other numbers of operations have made the same
+    for failure in read_apart.problems(alike) if not random_drawn else ():
+        found.setdefault((failure.code, failure.frame), failure)
     for failure in _branches(blocks, first, second):
         if ("size-frozen", failure.frame) not in found or is_branch(
             failure.frame

@@ -13,6 +13,8 @@ from paramgraph_kit.driver.tensors import same_place
 from paramgraph_kit.driver.torch_names import torch_name
 
 _has_kernel = torch_name("_dispatch_has_computed_kernel_for_dispatch_key")
+Origin = tuple[int, int, tuple[int, ...]]
+OUTPUTS = 16  # bits of a maker's number that say which of its results it is
 NO_KERNELS = ("detach", "alias", "lift_fresh")  # operations that give what they are given
 Value = int | float | bool | complex
 
@@ -32,6 +34,14 @@ def made_by(result: Any) -> list[tuple[int, torch.Tensor]]:
     """The tensors that an operation gives, with what names their memory."""
     parts = result if isinstance(result, (list, tuple)) else (result,)
     return [(storage_key(each), each) for each in parts if isinstance(each, torch.Tensor)]
+
+
+def origin(tensor: torch.Tensor, maker: int) -> Origin:
+    """Which tensor of a call it is, the same in each call that takes the same way: its maker, and where it lies."""
+    try:
+        return maker, int(tensor.storage_offset()), tensor.stride()
+    except (RuntimeError, NotImplementedError):  # of a sparse or a nested one
+        return maker, 0, ()
 
 
 def written_by(op: Operation, args: Sequence[Any]) -> set[int]:

@@ -12,7 +12,8 @@ from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of, w
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
-from paramgraph_kit.doctor.observe.own_tables import keys_of
+from paramgraph_kit.doctor.observe.own_tables import keys_in, keys_of
+from paramgraph_kit.doctor.observe.short_names import first_of
 
 _COMPUTES = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
 _ANSWERS = (  # what a function that only answers is made of
@@ -47,7 +48,7 @@ def is_in_key(use: Use) -> bool:
     if not (keys := keys_of(use.code.co_filename)):
         return False
     nodes = [*nodes_of(use.code)]
-    if _is_of_an_answer(nodes, use.code, keys):
+    if _is_of_an_answer(nodes, use.code, keys) or _is_a_key(use, keys):
         return True
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
     whole = use.node
@@ -71,6 +72,19 @@ def is_in_key(use: Use) -> bool:
     return bool(asked) and all(
         test is not None and _is_decided(ast.parse(test, mode="eval").body, keys) for test in asked
     )
+
+
+def _is_a_key(use: Use, keys: Set[str]) -> bool:
+    """Whether the table has a graph for each value of what is read, ``graphs[cfg["rate"]]``: of the same object."""
+    if not isinstance(use.node, (ast.Attribute, ast.Subscript)) or use.text not in keys:
+        return False
+    root = first_of(use.node)
+    if root not in use.code.co_varnames:
+        return True
+    tree, line = tree_of(use.code.co_filename), use.node.lineno
+    classes = [n for n in (nodes_in(tree) if tree else ()) if isinstance(n, ast.ClassDef)]
+    own = [c for c in classes if c.lineno <= line <= (c.end_lineno or 0)]
+    return root == use.code.co_varnames[0] and any(use.text in keys_in(each) for each in own)
 
 
 def _is_of_an_answer(nodes: Sequence[ast.AST], code: CodeType, keys: Set[str]) -> bool:

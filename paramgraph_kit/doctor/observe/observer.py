@@ -18,10 +18,13 @@ from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.forks import Forks
 from paramgraph_kit.doctor.observe.given_to_operations import (
     NO_KERNELS,
+    OUTPUTS,
+    Origin,
     Value,
     custom_kernel,
     filled_by,
     made_by,
+    origin,
     sort,
     written_by,
 )
@@ -57,7 +60,7 @@ class Step:
     outside: tuple[int, ...]  # memory from outside the call that it reads
     shapes: tuple[torch.Size, ...] = ()
     on_device: bool = False
-    made: tuple[int, ...] = ()  # of what it reads on the device, which operation of the call has made it last
+    made: tuple[Origin, ...] = ()  # of what it reads on the device, which operation of the call has made it last
     copied: int = 0  # a sum of what it copies, or reads to decide something, from the CPU
 
     @property
@@ -271,8 +274,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         is_noted = generator is not None or op.written or op.random
         if is_noted and (own := self.graphs.warmed.runs(op, args, kwargs, place)) is not None:
             keeper.note_generator(own)
-        from_cpu, outside = list[Value](), list[int]()
-        made, decided = list[int](), 0
+        from_cpu, outside, made, decided = list[Value](), list[int](), list[Origin](), 0
         for tensor, key, is_there in zip(tensors, keys, on, strict=True):
             if tensor.requires_grad:
                 if tensor.is_leaf:
@@ -282,7 +284,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                         self._note_leaf(leaf)
             if is_there:
                 outside.append(key if key not in keeper.made else 0)
-                made.append(self._makers.get(key, 0))
+                made.append(origin(tensor, self._makers.get(key, 0)))
         # Attention takes its seed and offset so, and leaves them undefined where nothing is dropped.
         if on_device and not all(on) and "attention" not in op.name and op.name not in COPIED_THERE:
             for tensor, key in zip(tensors, keys, strict=True):
@@ -351,8 +353,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.steps[-1].on_device = True
         if on_device and op.name not in NO_KERNELS:
             self.on_device += 1
-            for key, _ in made:
-                self._makers[key] = self.on_device
+            self._makers |= {key: (self.on_device << OUTPUTS) + i for i, (key, _) in enumerate(made)}
             stream = self._stream()
             if threading.get_ident() != self.places.thread:  # autograd, on the stream of the forward pass
                 if stream:
@@ -364,9 +365,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             else:
                 self._work(op.name, stream, place)
 
-    def made(self, value: Any) -> tuple[int, ...]:
+    def made(self, value: Any) -> tuple[Origin, ...]:
         """Of each tensor in a value, which operation on the device has made it; 0 for what none has."""
-        return tuple(self._makers.get(storage_key(each), 0) for each in tensors_in(value))
+        return tuple(origin(each, self._makers.get(storage_key(each), 0)) for each in tensors_in(value))
 
     def _work(self, name: str, stream: int, place: Place) -> None:
         in_capture = self.forks.work(stream, place)

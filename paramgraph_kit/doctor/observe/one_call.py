@@ -23,6 +23,7 @@ from paramgraph_kit.doctor.observe.absent import CUDA, FOR_CUDA, Asked, asking, 
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.captured_once import CapturedOnce
 from paramgraph_kit.doctor.observe.constant_tables import Made
+from paramgraph_kit.doctor.observe.given_to_operations import OUTPUTS, Origin
 from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
 from paramgraph_kit.doctor.observe.held import tensors_in
 from paramgraph_kit.doctor.observe.kept_for_replays import read_by_captures, written_by_replays
@@ -76,7 +77,7 @@ class Call:
     number: int = 0
     asked: Asked = field(default_factory=dict)  # about CUDA, where there is none
     doubted: Asked = field(default_factory=dict)  # what the simulated device does not know of it
-    made: tuple[int, ...] = ()  # which operations have made the tensors that it returns
+    made: tuple[Origin, ...] = ()  # which operations have made the tensors that it returns
     numbers: list[torch.Tensor] = field(default_factory=list)  # of what it returns, where it has graphs of its own
     own_drawn: bool = False  # from generators that the program has itself: what these decide shows in other calls
     made_by: dict[int, int] = field(default_factory=dict)  # by id: which operation has made what a state has anew
@@ -282,7 +283,7 @@ class Caller:
         if observer.captures and ended is None and (self.args or self.kwargs):
             self.state.leave(self.graphs.memory())  # else the next call replays over what is gone
         begun = begins and ended is None and self.state.leave_begun()
-        made_by = {id(each.after): observer.made(each.after)[0] for each in rebound if each.owner}
+        made_by = {id(each.after): observer.made(each.after)[0][0] >> OUTPUTS for each in rebound if each.owner}
         self.state.put_back(torchs_only=True)
         if not observer.captures:  # else it is a program of its own, which begins as ever
             self.surroundings.note_frozen()

@@ -11,8 +11,9 @@ from itertools import islice
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, tree_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import AMOUNTS
-from paramgraph_kit.doctor.observe import freed_gradients, read_otherwise
+from paramgraph_kit.doctor.observe import freed_gradients, read_apart, read_otherwise
 from paramgraph_kit.doctor.observe.asked_numbers import Ask, first_of_each, is_at, noting, turning
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.examination import Examination
@@ -110,7 +111,7 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
             continue
         floats = [each for each in every if each[1].kind is float]
         names = ", ".join(dict.fromkeys(_named(at, given[at][0], inner, some) for at, inner in some))
-        for f in differences(base.steps, other.steps, random_drawn=False):
+        for f in _differ(caller, base, other):
             if f.code != "stale-input" and f.frame not in drawn and (f.code, f.frame) not in told:
                 told.add((f.code, f.frame))
                 if f.code == "size-frozen" and some is every and floats != every and not alone:
@@ -159,8 +160,7 @@ def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Fa
                 at, path = ask.argument
                 name = [*(f"argument {n + 1}" for n in range(len(caller.args))), *caller.kwargs][at]
                 how = f"{OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
-                found = differences(base.steps, other.steps, random_drawn=False)
-                for f in [*found, *_left_behind(caller, base, other, [*seen, *frozen])]:
+                for f in [*_differ(caller, base, other), *_left_behind(caller, base, other, [*seen, *frozen])]:
                     if f.code != "stale-input" and f.frame not in drawn and (f.code, f.frame) not in told:
                         told.add((f.code, f.frame))
                         frozen.append(replace(f, message=f"{f.message} {how}"))
@@ -178,7 +178,7 @@ def _far_off(caller: Caller, base: Call, plain: Others, seen: list[Failure], dra
     names = [*(f"argument {n + 1}" for n in range(len(caller.args))), *caller.kwargs]
     for far in _FAR_OFF:
         other = _called(caller, {key: type(value)(value + far) for key, value in plain.items()}, base)
-        found = differences(base.steps, other.steps, random_drawn=False) if other.ended is None else []
+        found = _differ(caller, base, other) if other.ended is None else []
         told = [f for f in found if f.code != "stale-input" and f.frame not in lines]
         if told:
             how = ", ".join(f"{names[at]}{path} = {value}" for (at, path), value in plain.items())
@@ -196,6 +196,21 @@ def _left_behind(caller: Caller, base: Call, other: Call, seen: list[Failure]) -
         behind = _called(caller, {}, base)
         found += differences(base.steps, behind.steps, random_drawn=False) if behind.ended is None else []
     return [f for f in found if f.code in _LEFT and f.frame not in lines]
+
+
+def _differ(caller: Caller, base: Call, other: Call) -> list[Failure]:
+    """What differs in a call with another number, which tensors are read as well: as ever with the own one."""
+    found = differences(base.steps, other.steps, random_drawn=False)
+    found += read_apart.returned(base, other, code_of(caller.function))
+    if not any(f.code == "stale-input" for f in found):
+        return found
+    own = _called(caller, {}, base)
+    moved = differences(base.steps, own.steps, random_drawn=False) if own.ended is None else found
+    lines = {f.frame for f in moved}
+    apart = any(read_apart.APART in f.message for f in found)  # then a backward pass reads other weights, too
+    found = [f for f in found if not (apart and f.code == "stale-input" and read_apart.APART not in f.message)]
+    picked = (f.code == "stale-input" and f.frame not in lines for f in found)
+    return [BY_ID["branch-frozen"].failure(f.message, f.frame) if p else f for f, p in zip(found, picked, strict=True)]
 
 
 def _read_otherwise(
@@ -284,7 +299,7 @@ def _note_words(caller: Caller, found: Examination, base: Call) -> None:
         words += islice(with_other_words(caller), _MOST_WORDS)
     for args, kwargs in words:
         other = caller.call(args, kwargs, drawing=base.number, led=True)
-        moved = differences(base.steps, other.steps, random_drawn=False) if other.ended is None else []
+        moved = _differ(caller, base, other) if other.ended is None else []
         at = next((f.frame for f in moved if f.code in _LEFT and f.frame is not None), None)
         given = zip((*args, *kwargs.values()), (*caller.args, *caller.kwargs.values()), strict=True)
         pairs = [(own, new) for new, own in given if new is not own]

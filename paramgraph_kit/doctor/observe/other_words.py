@@ -48,6 +48,9 @@ def _others(caller: Caller, name: str, word: Any) -> Iterator[Any]:
             yield from (each for each in keys if type(each) is str and each != word)
     for function in _functions(caller):
         for node in nodes_of(function.__code__):
+            if isinstance(node, ast.Dict):  # which the function makes itself
+                keys = [each.value for each in node.keys if isinstance(each, ast.Constant)]
+                yield from (each for each in keys if word in keys and type(each) is str and each != word)
             if isinstance(node, ast.Compare) and ast.unparse(node.left).rpartition(".")[2] == name:
                 asked = (n.value for side in node.comparators for n in ast.walk(side) if isinstance(n, ast.Constant))
                 yield from (each for each in asked if type(each) is str and each != word)

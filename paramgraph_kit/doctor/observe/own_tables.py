@@ -74,11 +74,12 @@ def _is_gone_through(tree: ast.AST, table: str) -> bool:
 def keys_of(file: str) -> Set[str]:
     """What a file looks up its graphs by in a dictionary that a function with a capture fills, each part by itself."""
     tree = tree_of(file)
-    return _keys_in(tree) if tree is not None else frozenset()
+    return keys_in(tree) if tree is not None else frozenset()
 
 
 @lru_cache(64)
-def _keys_in(tree: ast.Module) -> Set[str]:
+def keys_in(tree: ast.Module | ast.ClassDef) -> Set[str]:
+    """The same of a file's tree, or of a class in it."""
     if not (tables := {*_tables(tree)}):
         return frozenset()
     nodes, keys = [*ast.walk(tree)], list[ast.expr]()
@@ -95,7 +96,7 @@ def _keys_in(tree: ast.Module) -> Set[str]:
     return frozenset(ast.unparse(part) for key in keys for part in getattr(key, "elts", [key]))
 
 
-def _tables(tree: ast.Module) -> Iterator[str]:
+def _tables(tree: ast.AST) -> Iterator[str]:
     """Dictionaries that a function with a capture fills by a key that is no constant, with its graph."""
     for function in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])):
         nodes = [*ast.walk(function)]

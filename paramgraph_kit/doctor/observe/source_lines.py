@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.observe.asked_through import asks_through
 from paramgraph_kit.doctor.observe.bound_by_name import is_entry_of, sets_by_name
 from paramgraph_kit.doctor.observe.explained import explains
 from paramgraph_kit.doctor.observe.flags import flags_of
+from paramgraph_kit.doctor.observe.follows_readings import follows
 from paramgraph_kit.doctor.observe.held import code_of
 from paramgraph_kit.doctor.observe.left_early import left_early
 from paramgraph_kit.doctor.observe.places import Position
@@ -468,7 +469,10 @@ def depends(frame: Frame, asked: Collection[tuple[str, int]], codes: Collection[
         if at in seen:
             continue
         seen.add(at)
-        if any((display_name(code.co_filename), test) in asked for test in entered_after(code, line)):
+        file = display_name(code.co_filename)
+        if any((file, test) in asked for test in entered_after(code, line)):
+            return True
+        if follows(code, line, {told for where, told in asked if where == file}):
             return True
         todo += called_at(codes, code.co_name)
     return False
