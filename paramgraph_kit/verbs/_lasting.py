@@ -10,9 +10,12 @@ from typing import Any
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.driver.work import worked_s
-from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover
+from paramgraph_kit.rewrite.proving.closeness import loosely_apart
+from paramgraph_kit.rewrite.proving.deadline import RAISES
+from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover, Seen, Truth
 
 CALLS = 60  # a number that moves in each tenth of them has met as many graphs as Dynamo makes of a function, or nearly
+FIRST = 3  # calls that tell how long so many would take
 OTHERS = 12  # calls with another number each: more than it makes graphs
 MOST_S = 3.0  # for each of both: a step of a large model is called less often
 MOST_LATE = 3  # calls behind the first that compile: where each number of the host's does, it is all but the last
@@ -22,16 +25,49 @@ SETTLING_S = 8.0  # with so many there is more to compile
 SETTLED = 20  # calls at the end of which one may still compile
 
 
-def goes_on(function: Any, prover: Prover, around: Around) -> bool:
-    """Whether many more calls of what is compiled make next to no graphs: else they are eager from some call on."""
-    return sum(_grown(function, _for_long(prover), around)) <= MOST_LATE
+class Later:
+    """What a function as it is gives in many more calls, which those of what is compiled of it have to give, too.
+
+    Dynamo may be wrong about what comes late alone: a deque that is full has one entry too many in its graphs.
+    """
+
+    def __init__(self, prover: Prover, truth: Truth) -> None:
+        own, known = _for_long(prover), Seen()
+        begun, calls = worked_s(), 0
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            result, calls = prover.function(*args, **kwargs), calls + 1
+            if calls == FIRST and (worked_s() - begun) * CALLS / FIRST > MOST_S:
+                raise _Enough
+            return result
+
+        try:
+            seen = own.launched(call)
+            known = {name: values for name, values in seen.items() if name in truth.seen}
+            for others in (False, True):  # what grows from a rounding is chance
+                near = own.rounded(others=others)
+                known = {name: v for name, v in known.items() if not loosely_apart({name: v}, near)}
+        except (*RAISES, _Enough):
+            known = {}  # a table ends, or they would take too long
+        self._known = known
+
+    def agrees(self, seen: Seen | None) -> bool:
+        """Whether as many calls of something else gave the same, but for roundings that have grown."""
+        return seen is None or not loosely_apart(self._known, seen)
 
 
-def settles(function: Any, prover: Prover, around: Around) -> bool:
-    """Whether they come to an end of them where Dynamo may make more than eight."""
+def goes_on(function: Any, prover: Prover, around: Around, later: Later) -> bool:
+    """Whether many more calls are right and make next to no graphs: else they are eager from some call on."""
+    grown, seen = _grown(function, _for_long(prover), around)
+    return sum(grown) <= MOST_LATE and later.agrees(seen)
+
+
+def settles(function: Any, prover: Prover, around: Around, later: Later) -> bool:
+    """Whether they are right, and come to an end of them where Dynamo may make more than eight."""
     with torch_name("dynamo_config").patch({LIMIT.split()[0].rpartition(".")[2]: MOST_GRAPHS}):
-        grown = _grown(function, _for_long(prover), around, most=CALLS, seconds=SETTLING_S)
-    return len(grown) == CALLS and sum(grown[-SETTLED:]) <= 1
+        grown, seen = _grown(function, _for_long(prover), around, most=CALLS, seconds=SETTLING_S)
+    return len(grown) == CALLS and sum(grown[-SETTLED:]) <= 1 and later.agrees(seen)
 
 
 def compiled_for_each(function: Any, prover: Prover, around: Around) -> list[str]:
@@ -42,7 +78,7 @@ def compiled_for_each(function: Any, prover: Prover, around: Around) -> list[str
     return [
         _name(prover.function, place)
         for place in places
-        if sum(_grown(function, prover.given(_with_others(place), steps=OTHERS), around)) > MOST_LATE
+        if sum(_grown(function, prover.given(_with_others(place), steps=OTHERS), around)[0]) > MOST_LATE
     ]
 
 
@@ -62,8 +98,12 @@ def _for_long(prover: Prover) -> Prover:
 
 def _grown(
     function: Any, prover: Prover, around: Around, *, most: int = MOST_LATE, seconds: float = MOST_S
-) -> list[bool]:
-    """Whether each call has compiled, until too many have; so slowly that time is over, the last stands for more."""
+) -> tuple[list[bool], Seen | None]:
+    """Whether each call has compiled, until too many have, and what all of them gave.
+
+    Where they are so slow that time is over, the last stands for more.
+    """
+    seen: Seen | None = None
     counts, until = [len(compiled_graphs())], worked_s() + seconds
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -74,14 +114,14 @@ def _grown(
         return result
 
     try:
-        prover.launched(call, around)
+        seen = prover.launched(call, around)
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException:  # seen enough; or it does not take more, as a table ends: what has been seen counts
         pass
     grown = [a < b for a, b in pairwise(counts)]
     goes_on = grown[1:] and all(grown[1:]) and worked_s() > until  # at the first it may be for good
-    return grown + [True] * most if goes_on else grown
+    return grown + [True] * most if goes_on else grown, seen
 
 
 class _Enough(Exception):  # noqa: N818 - no error: more calls would tell no more

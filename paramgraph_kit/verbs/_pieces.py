@@ -29,7 +29,7 @@ from paramgraph_kit.rewrite.source.modes import GRADED
 from paramgraph_kit.rewrite.source.reach import names_of, owner_of
 from paramgraph_kit.rewrite.truths import PIECES, Known
 from paramgraph_kit.verbs._called_pieces import compiled_there, functions_called
-from paramgraph_kit.verbs._lasting import LIMIT, MOST_LATE, compiled_for_each, goes_on, of_few_values, settles
+from paramgraph_kit.verbs._lasting import LIMIT, MOST_LATE, Later, compiled_for_each, goes_on, of_few_values, settles
 from paramgraph_kit.verbs._modules import by_forward, compiled_in_place, compiling, modules_called
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def in_pieces(
     operations = sum(prover.operations)
     if truth.unsteady or operations > MOST_OPERATIONS:
         return NOT_PROVED
-    until = worked_s() + LIMIT_S
+    until, later = worked_s() + LIMIT_S, Later(prover, truth)
     first = f"{UNSPECIALIZED} = True; " if _counts_in_a_module(prover) else ""
     of_few = NOT_PROVED
     # Lines that keep gradients where they lie give those that have none later ones of zeros, which an optimizer takes.
@@ -109,19 +109,19 @@ def in_pieces(
                 how = "with these lines" if lines is not None else PLAIN
                 between = f"what the host does between them stays{_where(step.last())}{_given_up(step.last())}"
                 text = f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}, {between}'
-                kernels, steady = step.launches()[1], goes_on(compiled, prover, around)
+                kernels, steady = step.launches()[1], goes_on(compiled, prover, around, later)
                 others = compiled_for_each(compiled, prover, around) if steady else []
                 if steady and not others:
                     return Pieces(first + text, kernels, operations, lines is None)
-                if not of_few and (steady or settles(compiled, prover, around)):
+                if not of_few and (steady or settles(compiled, prover, around, later)):
                     text = f"{first}{LIMIT}; {text}{of_few_values(others)}"
                     of_few = Pieces(text, kernels, operations, lines is None)
-    of_modules = _of_modules(function, prover, truth, until)
+    of_modules = _of_modules(function, prover, truth, later, until)
     if of_modules.is_most:
         return of_modules
     if worked_s() > until:
         known.note_left(PIECES)
-    return max(of_modules, _of_called(function, prover, truth, until), key=lambda each: each.kernels) or of_few
+    return max(of_modules, _of_called(function, prover, truth, later, until), key=lambda each: each.kernels) or of_few
 
 
 def _counts_in_a_module(prover: Prover) -> bool:
@@ -136,7 +136,7 @@ def _unspecialized(on: bool) -> AbstractContextManager[None]:
     return config.patch({UNSPECIALIZED.rpartition(".")[2]: True}) if on else nullcontext()
 
 
-def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> Pieces:
+def _of_modules(function: Any, prover: Prover, truth: Truth, later: Later, until: float) -> Pieces:
     """What compiling the modules brings that a function calls, where compiling the function itself brings nothing."""
     space, owner = names_of(function), owner_of(function)
     if owner is not None:
@@ -152,7 +152,7 @@ def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> Pi
     with _forgotten(), compiled_in_place(modules.values()):
         step = _Watched(function, None, until)
         text = _tried(step, prover.from_now(), truth, NOTHING)
-        text = text if text and goes_on(function, prover, NOTHING) else ""
+        text = text if text and goes_on(function, prover, NOTHING, later) else ""
         others = compiled_for_each(function, prover, NOTHING) if text else []
     launches, kernels = step.launches() if text else (0, 0)
     if kernels <= launches:  # a kernel each saves none
@@ -165,7 +165,7 @@ def _of_modules(function: Any, prover: Prover, truth: Truth, until: float) -> Pi
     return Pieces(text, kernels, sum(prover.operations), True)
 
 
-def _of_called(function: Any, prover: Prover, truth: Truth, until: float) -> Pieces:
+def _of_called(function: Any, prover: Prover, truth: Truth, later: Later, until: float) -> Pieces:
     """What compiling the functions brings that it calls: all of those that are right so, each by itself."""
     owner = owner_of(function)
     every = functions_called(function, owner, object_name(owner, names_of(function)) if owner is not None else "")
@@ -176,7 +176,7 @@ def _of_called(function: Any, prover: Prover, truth: Truth, until: float) -> Pie
         with _forgotten(), compiled_there(some, owner):
             step = _Watched(function, None, until)
             text = _tried(step, prover.from_now(), truth, NOTHING)
-            text = text if text and goes_on(function, prover, NOTHING) else ""
+            text = text if text and goes_on(function, prover, NOTHING, later) else ""
             others = compiled_for_each(function, prover, NOTHING) if text else []
         launches, kernels = step.launches() if text else (0, 0)
         if kernels <= max(launches, best.kernels) or others:
