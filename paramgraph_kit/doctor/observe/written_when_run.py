@@ -22,7 +22,7 @@ from paramgraph_kit.doctor.observe.one_call import Call, Caller
 from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
 from paramgraph_kit.doctor.restore.classes import global_names
 from paramgraph_kit.doctor.restore.holder import Change, Holder
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Failure
 
 _SIZED = (list, dict, set, deque)
@@ -32,7 +32,7 @@ MOST = 20_000  # lines that are looked at
 
 def problems(caller: Caller, base: Call, codes: list[CodeType], told: Collection[Failure]) -> list[Failure]:
     """What is told of such a line, where no other problem is."""
-    found = [f for f in _given_alike(caller, base, codes) if f.frame not in {each.frame for each in told}]
+    found = [f for f in _given_unseen(caller, base, codes, told) if f.frame not in {each.frame for each in told}]
     own = {name for function in caller.state.functions for name in global_names(function.__code__)}
     moved = [c for change in base.changes for c in change.entries() if _counts(c, own)]
     silent = [c for c in moved if written_at(c, codes) is None]
@@ -50,18 +50,46 @@ def problems(caller: Caller, base: Call, codes: list[CodeType], told: Collection
     return list({f.frame: f for f in found}.values())
 
 
-def _given_alike(caller: Caller, base: Call, codes: list[CodeType]) -> Iterator[Failure]:
-    """Iterators that have given one number all the time: what another one would decide shows in none of these calls."""
+def _given_unseen(caller: Caller, base: Call, codes: list[CodeType], told: Collection[Failure]) -> Iterator[Failure]:
+    """Iterators of numbers of which these calls show nothing, and what they decide later no replay asks for.
+
+    They have given one all the time, or others of which no told line knows: ``n = next(self.ticks)``, then ``n // 50``.
+    """
     moved = {change.name for change in base.changes if change.kind == "iterator"}
     for holder in caller.state.holders:
         given: Any = getattr(holder.target, "given", ()) if holder.kind == "iterator" and holder.name in moved else ()
-        if len(given) < _CALLS or any(type(each) not in (int, float) or each != given[0] for each in given):
+        if len(given) < _CALLS or not all(map(_is_numbers, given)):
             continue
+        alike = all(each == given[0] for each in given)
         calls = [(code, n) for code in codes for n in nodes_of(code) if isinstance(n, ast.Call) and n.args]
         for code, call in calls:
-            if last_name(call.func) == "next" and last_name(call.args[0]) == holder.name:
+            if last_name(call.func) != "next" or last_name(call.args[0]) != holder.name:
+                continue
+            if alike:
                 text = f"{holder.name} has given {given[0]} in each of these calls, and no replay asks it"
                 yield BY_ID["scalar-frozen"].failure(text, frame_at(code, call.lineno))
+            elif not _shows(code, call, told):
+                text = f"{holder.name} has given {given[-2]}, then {given[-1]}, and no replay asks it"
+                yield BY_ID["host-counter"].failure(text, frame_at(code, call.lineno))
+
+
+def _is_numbers(value: Any) -> bool:
+    """Whether it is a number, or some in a tuple, as ``enumerate`` gives them."""
+    parts = value if type(value) is tuple and value else (value,)
+    return all(type(each) in (int, float) for each in parts)
+
+
+def _shows(code: CodeType, call: ast.Call, told: Collection[Failure]) -> bool:
+    """Whether a line that is told has what an iterator gave, or a name that its statement gives a value."""
+    within = [n for n in nodes_of(code) if isinstance(n, ast.stmt) and n.lineno <= call.lineno <= (n.end_lineno or 0)]
+    statement = max(within, key=lambda n: n.lineno, default=None)
+    if statement is None:
+        return True
+    given = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    given |= {n.attr for n in ast.walk(statement) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    lines = {f.frame.line for f in told if f.frame and f.frame.file == display_name(code.co_filename)}
+    reads = (n for n in nodes_of(code) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
+    return call.lineno in lines or any(last_name(n) in given and n.lineno in lines for n in reads)
 
 
 def _of(caller: Caller, base: Call, silent: Collection[Change], own: Collection[str]) -> Iterator[Failure]:
