@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.doctor.restore.holder import Holder
+from paramgraph_kit.rewrite.around.crossing import is_property
 from paramgraph_kit.rewrite.made_tensors import always_tensors, made_as_tensors, slot_of
 from paramgraph_kit.rewrite.memory_moved import bound_by_text, is_data
 from paramgraph_kit.rewrite.memory_owners import memory_read
@@ -253,7 +254,7 @@ def _only_around(tree: ast.Module, functions: list[Function], moved: Collection[
     """The same, of the functions that a file has."""
     around = [part for each in functions if each.name in moved for part in ast.walk(each)]
     read = {part.attr for part in around if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load)}
-    names = {*moved, *(each.name for each in functions if each.name in read and _is_property(each))}
+    names = {*moved, *(each.name for each in functions if each.name in read and is_property(each))}
     found = [each for each in _reached(functions, names) if each.name != "forward" and not each.name.startswith("__")]
     lists = {path_of(each.iter) for each in around if isinstance(each, ast.For)}
     appends = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and called(n) == "append"]
@@ -276,7 +277,7 @@ def _steps(function: Function) -> bool:
 
 def _reached(functions: list[Function], names: Collection[str]) -> list[Function]:
     """The functions with these names, and those of the file that they call; a property is none that is called."""
-    functions = [each for each in functions if each.name in names or not _is_property(each)]
+    functions = [each for each in functions if each.name in names or not is_property(each)]
     known = {each.name for each in functions}
 
     def meant(calls: list[ast.Call]) -> set[str]:
@@ -306,10 +307,6 @@ def _with_called(
         found += more
         wanted |= meant([node for each in more for node in ast.walk(each) if isinstance(node, ast.Call)])
     return found
-
-
-def _is_property(function: Function) -> bool:
-    return any(last_name(each) in ("property", "cached_property") for each in function.decorator_list)
 
 
 def _may_be_an_object(func: ast.expr, functions: Collection[str]) -> bool:

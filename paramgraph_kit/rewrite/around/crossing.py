@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
+from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.writes import CHANGES, touches
@@ -55,6 +56,11 @@ class Crossing:
                 paths = self._called(part, named, local, deep)
                 read |= paths.read
                 given |= paths.given
+            elif isinstance(part, ast.Attribute) and deep and (found := self._property(part)) is not None:
+                owner = _outside(path_of(part.value), named, local)
+                paths = self._within(found, {name: owner for name in arguments_of(found)[:1] if owner}, deep)
+                read |= paths.read
+                given |= paths.given
             if not isinstance(part, (ast.Name, ast.Attribute, ast.Subscript)) or part in inner:
                 continue
             inner |= {*_inside(part)}
@@ -79,10 +85,23 @@ class Crossing:
         theirs = {name: path_of(each) for name, each in zip(takes, handed, strict=False)}
         theirs |= {each.arg: path_of(each.value) for each in call.keywords if each.arg in takes}
         theirs = {name: _outside(path, named, local) for name, path in theirs.items() if path}
+        return self._within(function, theirs, deep)
+
+    def _within(self, function: Function, theirs: Mapping[str, str], deep: int) -> Touched:
+        """What a function reads and gives whose arguments the caller calls ``theirs``."""
         own = locals_of(function) - theirs.keys()
         parts = [self.touched(part, theirs, own, deep - 1) for part in function.body]
         read, given = (frozenset[str]().union(*each) for each in zip(*parts, strict=True))
         return Touched(read, given)
+
+    def _property(self, node: ast.Attribute) -> Function | None:
+        """The function that is run where an attribute is read."""
+        found = self.functions.get(node.attr) if isinstance(node.ctx, ast.Load) else None
+        return found if found is not None and is_property(found) else None
+
+    def read_by_functions(self, node: ast.AST) -> set[str]:
+        """What functions and properties of these files read that a node comes to."""
+        return {*self.touched(node, {}, self.local).read - self.touched(node, {}, self.local, 0).read}
 
     def _meet(self, ones: Iterable[str], others: Collection[str]) -> bool:
         return any(
@@ -90,6 +109,16 @@ class Crossing:
             for one in ones
             for other in others
         )
+
+
+def by_name(source: Source) -> dict[str, Function]:
+    """The functions of a file, of two of a name the last."""
+    return {node.name: node for node in source.parents if isinstance(node, Function)}
+
+
+def is_property(function: Function) -> bool:
+    """Whether a function is run where an attribute is read."""
+    return any(last_name(each) in ("property", "cached_property") for each in function.decorator_list)
 
 
 def _inside(node: ast.AST) -> Iterator[ast.AST]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from paramgraph_kit.rewrite.around import full, parts
+from paramgraph_kit.rewrite.around.crossing import Crossing, by_name
 from paramgraph_kit.rewrite.around.makers import is_call_of
 from paramgraph_kit.rewrite.around.watched import Values
 from paramgraph_kit.rewrite.counting.given_rates import rates
@@ -207,6 +208,9 @@ def slice_before(
     loops = [n.target for n in within(statement) if isinstance(n, ast.For)] if whole else []
     own = moving.stored(loops)
     needed, quiet = {p for p in writes.paths(node) if p.partition(".")[0] not in own}, writes.changes_nothing(source)
+    # `self.rate`, a property, reads what moves, too.
+    crossing = Crossing(by_name(source), lambda _: None, {*local, *arguments})
+    needed |= crossing.read_by_functions(node)
     sized = only_sized(source, node)
     kept: list[ast.stmt] = []
     for before in reversed(order[: order.index(statement)]):
@@ -218,7 +222,7 @@ def slice_before(
             return None
         kept.insert(0, before)
         sized = (sized | only_sized(source, before)) - (names_in(before) - only_sized(source, before))
-        needed |= writes.paths(before)
+        needed |= writes.paths(before) | crossing.read_by_functions(before)
     made = moving.stored(kept) | _bound(node)
     if {name.partition(".")[0] for name in needed} & local - arguments - made:
         return None  # of a with block, or of a function defined inside
