@@ -44,6 +44,25 @@ def test_what_an_iterator_decides_late_is_told_where_it_is_asked(name: str, tmp_
     assert "and no replay asks it" in found.failure.message
 
 
+@pytest.mark.parametrize(
+    ("ticks", "asks"),
+    [
+        ("[itertools.count()]", "n = next(self.ticks[0])"),
+        ("itertools.count()", "n = taken(self.ticks)"),
+        ("itertools.count()", "n, _ = next(zip(self.ticks, (0,)))"),
+    ],
+)
+def test_it_is_told_wherever_it_is_asked(ticks: str, asks: str, tmp_path: Path) -> None:
+    # GIVEN such a number whose iterator is an entry, or is asked by a function or another iterator
+    text = TEXT.replace("TICKS", ticks).replace("n = next(self.ticks)", asks).replace("USE", "level(n)")
+    text = text.replace("class Runner", "def taken(them):\n    return next(them)\nclass Runner")
+    names = load(text, tmp_path / "program.py")
+    # WHEN it is diagnosed THEN that line is told
+    found = pgk.diagnose(names["f"], names["x"])
+    line = "return next(them)" if "taken" in asks else asks
+    assert [(f.code, f.frame.text) for f in found if f.frame] == [("host-counter", line)], str(found)
+
+
 def test_what_shows_where_it_is_used_is_told_there_alone(tmp_path: Path) -> None:
     # GIVEN the same with a number that each call uses
     names = load(TEXT.replace("TICKS", "itertools.count()").replace("USE", "0.9 ** n"), tmp_path / "program.py")

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
@@ -61,16 +62,20 @@ def _given_unseen(caller: Caller, base: Call, codes: list[CodeType], told: Colle
         if len(given) < _CALLS or not all(map(_is_numbers, given)):
             continue
         alike = all(each == given[0] for each in given)
-        calls = [(code, n) for code in codes for n in nodes_of(code) if isinstance(n, ast.Call) and n.args]
-        for code, call in calls:
-            if last_name(call.func) != "next" or last_name(call.args[0]) != holder.name:
-                continue
+        for code, line in _asking(holder.target, codes):
             if alike:
                 text = f"{holder.name} has given {given[0]} in each of these calls, and no replay asks it"
-                yield BY_ID["scalar-frozen"].failure(text, frame_at(code, call.lineno))
-            elif not _shows(code, call, told):
+                yield BY_ID["scalar-frozen"].failure(text, frame_at(code, line))
+            elif not _shows(code, line, told):
                 text = f"{holder.name} has given {given[-2]}, then {given[-1]}, and no replay asks it"
-                yield BY_ID["host-counter"].failure(text, frame_at(code, call.lineno))
+                yield BY_ID["host-counter"].failure(text, frame_at(code, line))
+
+
+def _asking(iterator: Any, codes: Collection[CodeType]) -> Iterator[tuple[CodeType, int]]:
+    """The first line of the user's that has asked an iterator for more."""
+    files = {code.co_filename for code in codes}
+    found = ((code, line) for (file, line), code in iterator.asked.items() if file in files)
+    yield from islice(found, 1)
 
 
 def _is_numbers(value: Any) -> bool:
@@ -79,9 +84,9 @@ def _is_numbers(value: Any) -> bool:
     return all(type(each) in (int, float) for each in parts)
 
 
-def _shows(code: CodeType, call: ast.Call, told: Collection[Failure]) -> bool:
+def _shows(code: CodeType, line: int, told: Collection[Failure]) -> bool:
     """Whether a line that is told has what an iterator gave, or a name that its statement gives a value."""
-    within = [n for n in nodes_of(code) if isinstance(n, ast.stmt) and n.lineno <= call.lineno <= (n.end_lineno or 0)]
+    within = [n for n in nodes_of(code) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
     statement = max(within, key=lambda n: n.lineno, default=None)
     if statement is None:
         return True
@@ -89,7 +94,7 @@ def _shows(code: CodeType, call: ast.Call, told: Collection[Failure]) -> bool:
     given |= {n.attr for n in ast.walk(statement) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     lines = {f.frame.line for f in told if f.frame and f.frame.file == display_name(code.co_filename)}
     reads = (n for n in nodes_of(code) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
-    return call.lineno in lines or any(last_name(n) in given and n.lineno in lines for n in reads)
+    return line in lines or any(last_name(n) in given and n.lineno in lines for n in reads)
 
 
 def _of(caller: Caller, base: Call, silent: Collection[Change], own: Collection[str]) -> Iterator[Failure]:

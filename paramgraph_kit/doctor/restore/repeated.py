@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
+import sys
 from collections.abc import Iterator
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ _OF_OBJECTS: tuple[type, ...] = tuple(
     map(type, (iter([]), iter(()), iter({}.values()), iter({}.items()), reversed([])))
 )
 _INDEXED = _OF_OBJECTS[:2]
+_DEEP, _MOST = 4, 32  # functions above a line that asks, and lines that are noted
 _PASS_ON = (zip, enumerate, itertools.cycle, itertools.chain, itertools.islice)
 
 
@@ -27,6 +30,7 @@ class Repeated:
     def __init__(self, source: Iterator[Any]) -> None:
         self.source = source
         self.given: list[Any] = []
+        self.asked: dict[tuple[str, int], CodeType] = {}  # the lines that asked it, and those that called these
         self.at = 0
         self.draws = False  # for each that it gives, and not once as a loader that shuffles
         self._begun = source.__reduce__()[2:] if type(source) in _INDEXED else ()
@@ -37,6 +41,7 @@ class Repeated:
         return self
 
     def __next__(self) -> Any:
+        self._note()
         if self.at < len(self.given):
             value = self.given[self.at]
         else:
@@ -55,6 +60,14 @@ class Repeated:
             return value
         with _disable_current_modes():  # who writes in what it gives, does so once
             return copy.deepcopy(value)
+
+    def _note(self) -> None:
+        frame: FrameType | None = sys._getframe(2)
+        for _ in range(_DEEP if len(self.asked) < _MOST else 0):
+            if frame is None:
+                return
+            self.asked.setdefault((frame.f_code.co_filename, frame.f_lineno), frame.f_code)
+            frame = frame.f_back
 
     def __getattr__(self, name: str) -> Any:
         if name == "source":  # there is none yet, as in a copy that is being made
