@@ -119,5 +119,5 @@ def test_calls_that_compile_so_slowly_that_time_is_over_go_on_compiling(
     monkeypatch.setattr(_lasting, "compiled_graphs", lambda: calls if each else calls[:1])
     monkeypatch.setattr(_lasting, "worked_s", lambda: 1.6 * len(calls))
     # WHEN it is asked whether it goes on THEN as it did, and is eager once there are eight graphs
-    grown = _lasting._grown(lambda: calls.append(0), made, NOTHING)
+    grown, _ = _lasting._grown(lambda: calls.append(0), made, NOTHING)
     assert (sum(grown) > _lasting.MOST_LATE) is each
