@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from paramgraph_kit.doctor.observe.captured_before import bodies_of, captured_before, written_in
 from paramgraph_kit.doctor.observe.captured_entries import above_of
 from paramgraph_kit.doctor.observe.captured_values import Use
-from paramgraph_kit.doctor.observe.held import is_a, parameters_at, tensors_in
+from paramgraph_kit.doctor.observe.held import cells_of, is_a, parameters_at, tensors_in
 from paramgraph_kit.doctor.observe.learning import learning
 from paramgraph_kit.doctor.observe.optimizers import state_begun_inside
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
@@ -23,7 +24,11 @@ from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 
 def adopt(graphs: OwnGraphs, function: Callable[..., Any], given: Iterable[Any] = ()) -> None:
     """What the file of a function has captured already, and what these graphs do with gradients and states."""
-    graphs.captured_before(captured_before(function, graphs.device, given))
+    given = [*given]
+    plain = getattr(function, "__func__", function)
+    roots = [dict(enumerate([getattr(function, "__self__", function), *given])), getattr(plain, "__globals__", {})]
+    roots += [{name: cell.cell_contents for name, cell in cells_of(plain).items()}] if is_a(plain, FunctionType) else []
+    graphs.captured_before(captured_before(function, graphs.device, given), roots)
     regions = [region for region in graphs.regions or () if not region.of_torch]
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         graphs.carried |= {storage_key(tensor) for region in regions for _, tensor in written_in(region)}

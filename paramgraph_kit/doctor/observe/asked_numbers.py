@@ -9,40 +9,19 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterator
-from types import CodeType
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from paramgraph_kit.driver.files import display_name, is_library
-from paramgraph_kit.trace.model import Frame
+from paramgraph_kit.doctor.observe.asked_texts import asked_text
+from paramgraph_kit.doctor.observe.asks import Argument, Ask, Number
+from paramgraph_kit.driver.files import is_library
 
-Number = int | float
-Argument = tuple[int, str]  # which one, and a path within it
 _COMPUTES = ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow")
 _OF_BITS = ("and_", "or_", "xor", "rshift", "lshift")
 _IN_STEPS = ("floordiv", "and_", "rshift")  # many numbers give the same
 _ROUNDS: dict[str, Callable[[Number], Any]] = {"round": round, "floor": math.floor, "ceil": math.ceil, "trunc": int}
 _COMPARES = ("lt", "le", "gt", "ge", "eq", "ne")
-_MOST_OF_LINE = 2
-_NEAR, _FAR = 1024, 12  # steps of one, which are computed and not called, and doublings
 _LARGEST = 2**16  # of what is shifted, or taken to a power, and of tables
-
-
-class Ask(NamedTuple):
-    """A comparison that a line has made: which argument decides it, how, and what it was."""
-
-    argument: Argument
-    place: tuple[CodeType, int]
-    decides: Callable[[Number], Any]
-    was: bool
-    beyond: Number = 0  # how far off the number is that it is compared with
-
-    def turns(self, value: Number) -> bool:
-        """Whether it is another one for another number."""
-        try:
-            return bool(self.decides(value)) != self.was
-        except (ArithmeticError, TypeError, ValueError):
-            return False
 
 
 class _Asked:
@@ -104,6 +83,7 @@ def _note_tables(asked: _Asked) -> None:
     kinds = (dict, set, frozenset, tuple)
     tables = [each for each in held if isinstance(each, kinds) and len(each) < _LARGEST]
     found = [{k: t[k] if isinstance(t, dict) else True for k in t if type(k) in (int, float)} for t in tables]
+    found += [dict.fromkeys((n for k in t if type(k) is tuple for n in k), True) for t in tables]  # a part of a key
     own = _plain(asked)
     other = next((key for table in found for key in table if key != own), None)
     if other is not None:
@@ -179,6 +159,18 @@ for _kind in (_AskedInt, _AskedFloat):
         setattr(_kind, f"__{_name}__", _comparing(_name))
 
 
+def _told(how: Callable[..., str]) -> Callable[..., str]:
+    def told(self: Any, *more: Any) -> str:
+        of, own = self.of, _plain(self)
+        return asked_text(how(own, *more), own, self.argument, self.asks, lambda value: how(of(value), *more))
+
+    return told
+
+
+for _kind in (_AskedInt, _AskedFloat):
+    _kind.__str__, _kind.__repr__, _kind.__format__ = _told(str), _told(repr), _told(format)  # type: ignore[method-assign]
+
+
 def _divided(self: Any, other: Any) -> Any:
     return self // other, self % other
 
@@ -197,31 +189,3 @@ def noting(value: Any, argument: Argument, asks: list[Ask], of: Callable[[Number
     found = kind(value)
     found.argument, found.asks, found.of = argument, asks, of
     return found
-
-
-def first_of_each(asks: list[Ask]) -> list[Ask]:
-    """The first comparisons of each line, of which ``0.2 < t < 0.8`` has two, and a loop many."""
-    there: dict[tuple[Any, Argument], list[Ask]] = {}
-    for each in asks:
-        there.setdefault((each.place, each.argument), []).append(each)
-    return [each for some in there.values() for each in some[:_MOST_OF_LINE]]
-
-
-def is_at(frame: Frame, place: tuple[CodeType, int]) -> bool:
-    """Whether a line is the one that has asked."""
-    return (frame.line, frame.file) == (place[1], display_name(place[0].co_filename))
-
-
-def turning(ask: Ask, value: Number) -> Iterator[Number]:
-    """Numbers for which a test goes the other way, those close by first, each twice as far as the one before."""
-    whole = type(value) is int
-    steps = [*range(1, _NEAR + 1), 2 * _NEAR] if whole else [2.0**n for n in range(-6, _FAR)]
-    near = [each for step in steps for each in (value + step, value - step)]
-    there = value + ask.beyond
-    met = [each for each in (there, there + steps[0], there - steps[0]) if not whole or type(each) is int]
-    tried = [each for each in [*(near if whole else met), *(met if whole else near), 0] if value < 0 or each >= 0]
-    far: Number = 0
-    for each in tried:
-        if abs(each - value) >= far and ask.turns(each):
-            yield type(value)(each)
-            far = 2 * abs(each - value)

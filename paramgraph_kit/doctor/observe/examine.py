@@ -83,6 +83,7 @@ from paramgraph_kit.doctor.observe.source_lines import defined_at, depends, line
 from paramgraph_kit.doctor.observe.steps_around import StepsAround, steps_around
 from paramgraph_kit.doctor.observe.taken_at_once import without_taken
 from paramgraph_kit.doctor.observe.tried_tails import tried, tried_in_program
+from paramgraph_kit.doctor.observe.turned_numbers import turned_arguments
 from paramgraph_kit.doctor.observe.unordered import Unordered
 from paramgraph_kit.doctor.observe.unread_rounds import given_one_of_each
 from paramgraph_kit.doctor.observe.zeroed_ahead import added_to, nulled_for_readers, summed_up, zeroed_ahead
@@ -211,7 +212,7 @@ class _Examiner(Caller):
             silent += other_numbers.frozen_arguments(self, pair[1], silent, found)
             silent += other_host_tensors.problems(self, pair[1], silent)
             silent += now_and_then.problems(self.function, self.args, self.kwargs, [*pair[1].found, *silent])
-            silent += other_numbers.turned_arguments(self, pair[1], silent)
+            silent += turned_arguments(self, pair[1], silent)
             codes, notes = self.codes(pair[1]), found.notes
             silent += between_steps.problems(self.around(pair[1]), self.function, pair[1], codes, notes)
             silent += argument_gradients.problems(pair[1].left.made, self.args, self.kwargs, codes)

@@ -14,7 +14,6 @@ from paramgraph_kit.doctor.explain.syntax import LOOPS, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import AMOUNTS
 from paramgraph_kit.doctor.observe import freed_gradients, read_apart, read_otherwise
-from paramgraph_kit.doctor.observe.asked_numbers import Ask, first_of_each, is_at, noting, turning
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.examination import Examination
 from paramgraph_kit.doctor.observe.held import code_of
@@ -36,9 +35,7 @@ _OF_A_WORD = (
     "capture once for each"
 )
 _MOST_WORDS = 2
-_MOST_TURNS = 3  # numbers that are tried for one test
 _MOST_ALONE = 6  # numbers that are tried each by itself
-_FAR_OFF = (37, 1000)  # from the own, where nothing is told of those close by
 TAKES_NO_OTHERS = "with other numbers as arguments it fails, so what they decide could not be seen"
 
 
@@ -99,7 +96,7 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
     while waiting:
         some = waiting.pop(0)
         for numbers in others_of(some):
-            other = _called(caller, numbers, base)
+            other = called_with(caller, numbers, base)
             if other.ended is None:
                 break
         if other.ended is not None and any(some is each for each in alone):
@@ -111,7 +108,7 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
             continue
         floats = [each for each in every if each[1].kind is float]
         names = ", ".join(dict.fromkeys(_named(at, given[at][0], inner, some) for at, inner in some))
-        for f in _differ(caller, base, other):
+        for f in differ(caller, base, other):
             if f.code != "stale-input" and f.frame not in drawn and (f.code, f.frame) not in told:
                 told.add((f.code, f.frame))
                 if f.code == "size-frozen" and some is every and floats != every and not alone:
@@ -120,14 +117,14 @@ def frozen_arguments(caller: Caller, base: Call, seen: list[Failure], found: Exa
                     waiting += [floats] * bool(floats) + alone
                 frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
         if some is every:
-            for f in _left_behind(caller, base, other, [*seen, *frozen]):
+            for f in left_behind(caller, base, other, [*seen, *frozen]):
                 frozen += _told(caller, replace(f, message=f"{f.message} {OTHER_NUMBERS}{names})"), some, found)
-            frozen += _read_otherwise(caller, base, other, numbers, f"{OTHER_NUMBERS}{names})", [*seen, *frozen])
+            frozen += exchanged_by(caller, base, other, numbers, f"{OTHER_NUMBERS}{names})", [*seen, *frozen])
     found.notes += [TAKES_NO_OTHERS] if fails else []
     return frozen + freed_gradients.problems([*seen, *frozen], caller, base)
 
 
-def _called(caller: Caller, numbers: Others, base: Call) -> Call:
+def called_with(caller: Caller, numbers: Others, base: Call) -> Call:
     """A call with other numbers at some places; what the host draws stays, beside what is given."""
     if not numbers:
         return caller.call(caller.args, caller.kwargs, drawing=base.number)
@@ -136,75 +133,25 @@ def _called(caller: Caller, numbers: Others, base: Call) -> Call:
     return caller.call(args, dict(kwargs), drawing=base.number, led=True)
 
 
-def turned_arguments(caller: Caller, base: Call, seen: list[Failure]) -> list[Failure]:
-    """What number arguments decide that those close by do not: ``if step < warmup``."""
-    values = enumerate((*caller.args, *caller.kwargs.values()))
-    every = ((at, inner) for at, value in values for inner in numbers_within(value))
-    plain = {(at, n.path): n.value for at, n in every if n.of is None and type(n.value) in (int, float)}
-    told = {(f.code, f.frame) for f in seen if OTHER_NUMBERS in f.message or f.code == "branch-frozen"}
-    drawn = {f.frame for f in seen if f.code == "host-random"}  # by what cannot be made to draw the same
-    asks, frozen = list[Ask](), list[Failure]()
-    noted: Others = {key: noting(value, key, asks) for key, value in plain.items()}
-    if not noted or _called(caller, noted, base).ended is not None:
-        return []
-    tried, known = 0, any(OTHER_NUMBERS in f.message for f in seen)
-    for ask in first_of_each(asks):
-        if any(frame and is_at(frame, ask.place) for _, frame in told):
-            known = True
-            continue
-        before = len(frozen)
-        for number in islice(turning(ask, plain[ask.argument]), _MOST_TURNS if tried < _MOST_TURNS * 2 else 0):
-            tried += 1
-            other = _called(caller, {ask.argument: number}, base)
-            if other.ended is None:
-                at, path = ask.argument
-                name = [*(f"argument {n + 1}" for n in range(len(caller.args))), *caller.kwargs][at]
-                how = f"{OTHER_NUMBERS}{name}{path} = {plain[ask.argument]})"
-                for f in [*_differ(caller, base, other), *_left_behind(caller, base, other, [*seen, *frozen])]:
-                    if f.code != "stale-input" and f.frame not in drawn and (f.code, f.frame) not in told:
-                        told.add((f.code, f.frame))
-                        frozen.append(replace(f, message=f"{f.message} {how}"))
-                frozen += _read_otherwise(caller, base, other, {ask.argument: number}, how, [*seen, *frozen])
-                if len(frozen) > before:  # at the number itself `max(step - 30, 0)` is still what it was
-                    break
-    if not frozen and not known:
-        frozen += _far_off(caller, base, plain, seen, drawn)
-    return frozen + freed_gradients.problems(frozen, caller, base)
-
-
-def _far_off(caller: Caller, base: Call, plain: Others, seen: list[Failure], drawn: set[Frame | None]) -> list[Failure]:
-    """What numbers decide that are far from the own: of a table of numpy's, or of digits, nothing is asked."""
-    lines = {f.frame for f in seen if f.code == "branch-frozen"} | drawn
-    names = [*(f"argument {n + 1}" for n in range(len(caller.args))), *caller.kwargs]
-    for far in _FAR_OFF:
-        other = _called(caller, {key: type(value)(value + far) for key, value in plain.items()}, base)
-        found = _differ(caller, base, other) if other.ended is None else []
-        told = [f for f in found if f.code != "stale-input" and f.frame not in lines]
-        if told:
-            how = ", ".join(f"{names[at]}{path} = {value}" for (at, path), value in plain.items())
-            return [replace(f, message=f"{f.message} {OTHER_NUMBERS}{how})") for f in told]
-    return []
-
-
-def _left_behind(caller: Caller, base: Call, other: Call, seen: list[Failure]) -> list[Failure]:
+def left_behind(caller: Caller, base: Call, other: Call, seen: list[Failure]) -> list[Failure]:
     """What a next call does otherwise, as one with another number has left it so: a rate that is set at its end."""
     lines = {f.frame for f in (*base.found, *seen)}  # what moves by itself is told there
     found = [f for f in other.found if f.code in _LEFT]  # of optimizers, which are put back
     was = {each.place: each.after for change in base.changes for each in change.entries()}
     left = [each for change in other.changes for each in change.entries() if type(each.after) in AMOUNTS]
     if any(each.place not in was or not same(was[each.place], each.after) for each in left):
-        behind = _called(caller, {}, base)
+        behind = called_with(caller, {}, base)
         found += differences(base.steps, behind.steps, random_drawn=False) if behind.ended is None else []
     return [f for f in found if f.code in _LEFT and f.frame not in lines]
 
 
-def _differ(caller: Caller, base: Call, other: Call) -> list[Failure]:
+def differ(caller: Caller, base: Call, other: Call) -> list[Failure]:
     """What differs in a call with another number, which tensors are read as well: as ever with the own one."""
     found = differences(base.steps, other.steps, random_drawn=False)
     found += read_apart.returned(base, other, code_of(caller.function))
     if not any(f.code == "stale-input" for f in found):
         return found
-    own = _called(caller, {}, base)
+    own = called_with(caller, {}, base)
     moved = differences(base.steps, own.steps, random_drawn=False) if own.ended is None else found
     lines = {f.frame for f in moved}
     apart = any(read_apart.APART in f.message for f in found)  # then a backward pass reads other weights, too
@@ -213,11 +160,11 @@ def _differ(caller: Caller, base: Call, other: Call) -> list[Failure]:
     return [BY_ID["branch-frozen"].failure(f.message, f.frame) if p else f for f, p in zip(found, picked, strict=True)]
 
 
-def _read_otherwise(
+def exchanged_by(
     caller: Caller, base: Call, other: Call, numbers: Others, how: str, seen: list[Failure]
 ) -> list[Failure]:
     """What a call with other numbers reads that those with the own have exchanged."""
-    own, another_way = (lambda: _called(caller, {}, base)), (lambda: _called(caller, numbers, base))
+    own, another_way = (lambda: called_with(caller, {}, base)), (lambda: called_with(caller, numbers, base))
     lines = {f.frame for f in (*base.found, *seen)}  # what is told there is said of it
     found = read_otherwise.problems(base, other, own, another_way)
     return [replace(f, message=f"{f.message} {how}") for f in found if f.frame not in lines]
@@ -299,7 +246,7 @@ def _note_words(caller: Caller, found: Examination, base: Call) -> None:
         words += islice(with_other_words(caller), _MOST_WORDS)
     for args, kwargs in words:
         other = caller.call(args, kwargs, drawing=base.number, led=True)
-        moved = _differ(caller, base, other) if other.ended is None else []
+        moved = differ(caller, base, other) if other.ended is None else []
         at = next((f.frame for f in moved if f.code in _LEFT and f.frame is not None), None)
         given = zip((*args, *kwargs.values()), (*caller.args, *caller.kwargs.values()), strict=True)
         pairs = [(own, new) for new, own in given if new is not own]

@@ -125,10 +125,12 @@ class OwnGraphs:
                 own.pool = [(each["address"], each["total_size"]) for each in segments]
                 own.touched, own.pooled = driver().touched(graph), driver().pooled(graph)
             own.lose(driver().freed(graph))
+            self.held.adopt(id(graph), own.touched)
 
-    def captured_before(self, regions: Iterable[Region]) -> None:
-        """Captures of before: what their lines name now is what they read, and write."""
+    def captured_before(self, regions: Iterable[Region], roots: Iterable[Any] = ()) -> None:
+        """Captures of before: what their lines name now is what they read, and write; ``roots``: other names."""
         self.regions = [*regions]
+        self.held.note_ahead(self.device, [*(n for r in self.regions for n in (r.space, r.names)), *roots])
         for region in self.regions:
             region.ran = self.ran
             self.adopt(region.graph)
@@ -156,8 +158,6 @@ class OwnGraphs:
                 alike, without_given_anew(known, touched) if len(alike) > 1 else (), strict=False
             ):
                 region.values = values
-        roots = [names for region in self.regions for names in (region.space, region.names)]
-        self.held.note_before({key: own.touched for key, own in self.known.items()}, self.device, roots)
 
     def of(self, graph: object) -> OneGraph | None:
         """What is known of one."""
