@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -227,6 +228,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (torch.Tensor, "tolist", lambda tensor: observer.listed(tensor)),
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
         (builtins, "open", observer.opened),
+        *((Path, name, lambda path, *_, **__: observer.opened(path, "w")) for name in ("write_text", "write_bytes")),
         (logging.Logger, "handle", told),
         *((bar, name, told) for bar in _bars() for name in _OF_BARS if hasattr(bar, name)),
         (cuda.graph, "__enter__", lambda *_: order.host_waits(by_work=True)),  # which begins with synchronize()

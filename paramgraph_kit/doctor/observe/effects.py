@@ -75,9 +75,13 @@ def _is_row_of(then: Any, now: Any) -> bool:
 def _replaces_tensors(change: Change) -> bool:
     """Whether a dictionary, or a list, holds other tensors at the same places, and nothing else has changed."""
     then, now = change.by_place()
-    if not now or then.keys() != now.keys():
-        return False
+    if not now or then.keys() != now.keys() or ([*then] != [*now] and not all(map(_is_tensor, now.values()))):
+        return False  # `move_to_end` leaves all that it has, and what comes first is another one
     return all(value is then[name] or isinstance(value, torch.Tensor) for name, value in now.items())
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 def _is_of_tensors(value: Any) -> bool:

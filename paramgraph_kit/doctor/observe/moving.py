@@ -27,6 +27,10 @@ _OF_SHAPE = ("shape", "ndim", "dtype", "device", "requires_grad", "is_cuda", "tr
 _DRAWS = re.compile(r"^(?:np|numpy)$|random|rng|rnd")  # names of modules and generators of the host's
 _OF_NUMBERS = HOST_ONLY - {"item", "tolist", "float", "int"}
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "now")
+_OUTSIDE = (  # what answers by what is outside of the program, or by chance
+    """exists isfile isdir is_file is_dir getmtime getsize listdir read_text read_bytes urandom uuid1 uuid4 randbelow
+    randbits token_bytes token_hex token_urlsafe getrefcount get_count""".split()  # noqa: SIM905 - shorter so
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,7 @@ class Moving:
                 if (file, node.end_lineno or 0) in self.waited or (file, node.lineno) in self.waited:
                     return True
                 named = last_name(node.func)
-                if named in self.returning or (named in _CLOCKS and not node.args):
+                if named in self.returning or named in _OUTSIDE or (named in _CLOCKS and not node.args):
                     return True
                 if may_draw(named) and any(map(_DRAWS.search, path_of(node.func).split(".")[:-1])):
                     return True

@@ -25,7 +25,7 @@ from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
 MUTATORS = frozenset(
-    """append appendleft extend insert add update setdefault pop popitem popleft remove discard clear sort
+    """append appendleft extend insert add update setdefault pop popitem popleft move_to_end remove discard clear sort
     reverse put put_nowait get get_nowait""".split()  # noqa: SIM905 - shorter so
 )
 HOST_ONLY = MUTATORS | frozenset(

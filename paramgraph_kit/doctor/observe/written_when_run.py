@@ -59,14 +59,14 @@ def _given_unseen(caller: Caller, base: Call, codes: list[CodeType], told: Colle
     moved = {change.name for change in base.changes if change.kind == "iterator"}
     for holder in caller.state.holders:
         given: Any = getattr(holder.target, "given", ()) if holder.kind == "iterator" and holder.name in moved else ()
-        if len(given) < _CALLS or not all(map(_is_numbers, given)):
+        if len(given) < _CALLS or not all(map(_is_plain, given)):
             continue
         alike = all(each == given[0] for each in given)
         for code, line in _asking(holder.target, codes):
             if alike:
-                text = f"{holder.name} has given {given[0]} in each of these calls, and no replay asks it"
+                text = f"{holder.name} has given {given[0]!r} in each of these calls, and no replay asks it"
                 yield BY_ID["scalar-frozen"].failure(text, frame_at(code, line))
-            elif not _shows(code, line, told):
+            elif all(map(_is_numbers, given)) and not _shows(code, line, told):
                 text = f"{holder.name} has given {given[-2]}, then {given[-1]}, and no replay asks it"
                 yield BY_ID["host-counter"].failure(text, frame_at(code, line))
 
@@ -95,6 +95,13 @@ def _shows(code: CodeType, line: int, told: Collection[Failure]) -> bool:
     lines = {f.frame.line for f in told if f.frame and f.frame.file == display_name(code.co_filename)}
     reads = (n for n in nodes_of(code) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
     return line in lines or any(last_name(n) in given and n.lineno in lines for n in reads)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a number, a text, or a row of such."""
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    return type(value) in (int, float, bool, str)
 
 
 def _of(caller: Caller, base: Call, silent: Collection[Change], own: Collection[str]) -> Iterator[Failure]:

@@ -27,7 +27,8 @@ _VALUES = (*NUMBERS, complex, str, bytes)  # which are the same where they are e
 class Holder:
     """Something that holds values and can be written: a cell, a global name, or a container."""
 
-    # "cell", "global", "container", "queue", "attributes", "slots", "class", "file", "array", "generator", "iterator"
+    # "cell", "global", "container", "queue", "attributes", "slots", "class", "file", "array", "generator", "iterator",
+    # "memory", "environment"
     kind: str
     name: str  # of the variable, or under which the container was found
     target: Any
@@ -61,6 +62,10 @@ class Holder:
             return self.target.at
         if self.kind == "queue":
             return waiting_in(self.target)
+        if self.kind == "memory":
+            return {name: getattr(self.target, name) for name in _fields_of(self.target)}
+        if self.kind == "environment":
+            return dict(self.target)
         if self.kind == "slots":
             return {
                 name: slot.__get__(self.target) for name, slot in slots_of(self.target) if _is_set(slot, self.target)
@@ -85,12 +90,13 @@ class Holder:
     @property
     def told_as(self) -> str:
         """The kind of a change of it."""
-        return "container" if self.kind == "queue" else self.kind
+        return "container" if self.kind in ("queue", "environment") else self.kind
 
     def is_same(self, value: Any) -> bool:
         """Whether it still holds ``value``, which ``read`` gave."""
         if self.kind in ("container", "attributes") and type(self.target) in PLAIN:
-            return not (self.target or value) or _same_parts(self.target, value)
+            same_order = type(self.target) is not OrderedDict or [*self.target] == [*value]
+            return not (self.target or value) or (_same_parts(self.target, value) and same_order)
         if self.kind == "array":
             return _bytes(self.target) == _bytes(value)
         if self.kind == "generator":
@@ -124,6 +130,12 @@ class Holder:
             self.target.at = value
         elif self.kind == "queue":
             refill(self.target, value)
+        elif self.kind == "memory":
+            for name, one in value.items():
+                setattr(self.target, name, one)
+        elif self.kind == "environment":
+            self.target.clear()
+            self.target.update(value)
         elif self.kind == "generator":
             put_back(self.target, value)
         elif self.kind == "array" and not isinstance(self.target, (array, bytearray)):
@@ -209,6 +221,11 @@ def slots_of(value: Any) -> list[tuple[str, Any]]:
         for name, slot in vars(kind).items()
         if isinstance(slot, types.MemberDescriptorType) and not of_library(kind)
     ]
+
+
+def _fields_of(value: Any) -> list[str]:
+    """The fields of a structure of C's; a number of C's has its value alone."""
+    return [each[0] for each in getattr(value, "_fields_", (("value",),))]
 
 
 def _is_set(slot: Any, owner: Any) -> bool:

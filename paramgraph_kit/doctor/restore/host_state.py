@@ -7,7 +7,7 @@ import contextvars
 import copy
 import functools
 import inspect
-import io
+import os
 import queue
 import threading
 import types
@@ -32,18 +32,18 @@ from paramgraph_kit.doctor.restore.classes import (
     wraps_users,
 )
 from paramgraph_kit.doctor.restore.empties import Sorted
-from paramgraph_kit.doctor.restore.holder import PLAIN, Change, Holder, end_of, is_array, same, slots_of
+from paramgraph_kit.doctor.restore.holder import PLAIN, Change, Holder, same, slots_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.doctor.restore.repeated import Repeated
+from paramgraph_kit.doctor.restore.out_of_sight import kind_of, leads_to, set_on_libraries, stored_names
 from paramgraph_kit.driver.files import is_library_code
-from paramgraph_kit.driver.host_random import is_of_host
 
 MOST = 20_000  # containers
 MOST_ENTRIES = 2000  # of one that is looked into
 DEEP = 6
 _SIMPLE = (*NUMBERS, complex, str, bytes, types.ModuleType)  # what leads to nothing
 _SIMPLE_KINDS = frozenset((*_SIMPLE, type(None)))
-_NO_NUMBERS = ("generator", "iterator", "file", "array")  # kinds of holders that lead to nothing, and move nothing on
+_NO_NUMBERS = ("generator", "iterator", "file", "array", "environment")  # which move nothing on
+_BY_NAME = ("attributes", "slots", "class", "memory")
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
 _WRAPPED = (UserDict, UserList, ChainMap, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _OF_MODULES = ("_parameters", "_buffers", "_modules")  # the names under which a module has its own
@@ -64,6 +64,7 @@ class HostState:
         self.lazy: list[object] = []  # modules whose parameters come with the first call, and stay
         self._stays: dict[int, dict[Any, Any]] = {}  # by holder's target, what torch's own has made first for a graph
         self._seen: set[int] = set()
+        self._stores: set[str] = set()  # attributes that the user's own functions set
         self._sorted: Sorted | None = None
         self._kinds: dict[int, tuple[type, bool, bool]] = {}  # by id, and the type, whose id stays its own so
         self._visit(function, "", 0)
@@ -86,7 +87,7 @@ class HostState:
             if holder.of_torch or holder.kind in _NO_NUMBERS or holder.is_same(then):
                 continue
             now = holder.read()
-            if holder.kind in ("attributes", "slots", "class"):
+            if holder.kind in _BY_NAME:
                 pairs = list(now.items())
             else:
                 parts = now.values() if isinstance(now, dict) else now if _holds(now) else [now]
@@ -175,7 +176,7 @@ class HostState:
         left = set[int]()  # containers in whose place another one is that holds what they did
         for holder, then in moved:
             now = holder.read()
-            if holder.kind in ("attributes", "slots", "class"):
+            if holder.kind in _BY_NAME:
                 names = [key for key in {**then, **now} if not same(then.get(key), now.get(key))]
                 again = {n for n in names if _holds_the_same(then.get(n), now.get(n), had)}
                 left |= {id(then[n]) for n in again}
@@ -314,18 +315,15 @@ class HostState:
             self._function(value, depth)
         elif isinstance(value, (list, dict, set, deque)):
             self._container(value, name, depth, of_torch=False)
-        elif is_array(value) or isinstance(value, Repeated):
-            self.holders.append(Holder("array" if is_array(value) else "iterator", name, value))
-        elif is_of_host(value):
-            self.holders.append(Holder("generator", name, value))
+        elif kind := kind_of(value):
+            self.holders.append(Holder(kind, name, value))
         elif isinstance(value, torch.Generator):
             self.generators.append(value)
-        elif isinstance(value, (tuple, frozenset, weakref.ref)):
-            for part in (value(),) if isinstance(value, weakref.ref) else value:
+        elif isinstance(value, (tuple, frozenset)):
+            for part in value:
                 self._visit(part, name, depth + 1)
-        elif isinstance(value, io.IOBase):
-            if end_of(value) is not None:
-                self.holders.append(Holder("file", name, value))
+        elif (inner := leads_to(value)) is not None:
+            self._visit(inner, name, depth + 1)
         elif isinstance(value, queue.Queue):
             self.holders.append(Holder("attributes", name, vars(value), of_torch=True))  # its count of tasks
             self._container(value.queue, name, depth, of_torch=False)
@@ -363,6 +361,7 @@ class HostState:
         if library:  # what `torch.no_grad()` makes of the user's has its name, and `step.n` is there
             return
         self.functions.append(function)
+        self._stores |= stored_names(function.__code__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.holders.append(Holder("cell", name, cell))
             self._visit(self.holders[-1].read(), name, depth + 1)
@@ -379,6 +378,8 @@ class HostState:
     def _module(self, module: types.ModuleType, names: set[str], depth: int) -> None:
         """What a function asks a module of the user's for: ``helpers.scale(x)``, ``helpers.seen += 1``."""
         if depth > DEEP or is_of_library(module):
+            self.holders += set_on_libraries(vars(module), names & self._stores)
+            self._visit(os.environ if module is os and "environ" in names else None, "environ", depth)
             return
         for name in sorted(names & vars(module).keys()):
             value = vars(module)[name]
@@ -433,6 +434,7 @@ class HostState:
         is_module = isinstance(value, torch.nn.Module)
         torchs = (type(value).__module__ or "").startswith(_TORCHS)
         if not torchs and not is_module and of_library:
+            self.holders += set_on_libraries(attributes, self._stores)
             return
         own = not torchs and not of_library
         if own:

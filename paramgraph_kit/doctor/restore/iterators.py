@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import types
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.restore.repeated import Repeated
 
+_OF_KINDS: tuple[Any, ...] = ([], (), range(1), {}, {}.values(), {}.items(), set(), "", b"", csv.reader(()))
 _BUILT_IN: tuple[type, ...] = (
-    *(types.GeneratorType, zip, map, filter, enumerate, reversed, type(iter([])), type(iter(())), type(iter(range(1)))),
+    *(types.GeneratorType, zip, map, filter, enumerate, reversed, type(iter(int, 1)), type(reversed([]))),
+    *(type(iter(each)) for each in _OF_KINDS),
     *(each for each in vars(itertools).values() if isinstance(each, type)),
 )
 _LOADERS = "torch.utils.data.dataloader"
