@@ -48,6 +48,7 @@ TOLD = {
         "1.0 + log.n // 30",
         COUNTER,
     ),
+    "a tensor of the CPU": ("t = Kept(); t.k = torch.zeros(())", "t.k = t.k + 1", "2.0 if t.k > 30 else 1.0", COUNTER),
     "rows of a table": ("r = csv.reader(['1.0'] * 30 + ['2.0'] * 60)", "row = next(r)", "float(row[0])", ROW),
     "a file that may come": ("", "", "2.0 if os.path.exists('stop-of-f') else 1.0", ODD),
     "a name drawn by chance": ("", "", "2.0 if uuid.uuid4().int % 50 == 0 else 1.0", ODD),
@@ -55,6 +56,7 @@ TOLD = {
 }
 SHORT = ("a number of C's", "an object of a library's")
 SOUND = {
+    "a tensor of the CPU made anew": ("t = Kept(); t.k = torch.zeros(())", "k = t.k + 1; t.last = k", "2.0"),
     "read and never set": (
         "log = logging.getLogger('pgk-f'); c = ctypes.c_int(2); os.environ['PGK_M'] = '2'",
         "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import is_dataclass
 from types import CodeType, FunctionType
@@ -18,6 +19,7 @@ from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_PARTS = 64  # of a list, a dictionary or an object that is looked through
+_FEW = 64  # numbers of a tensor that Python counts in
 
 
 def changed(earlier: Iterable[Change], later: Iterable[Change], codes: Collection[CodeType]) -> Iterator[Change]:
@@ -47,6 +49,8 @@ def effect(change: Change, frame: Frame | None) -> Failure | None:
         return None  # only the latest is kept; where it is read again, it shows as a stale input
     if change.kind == "container" and change.key is None and _keeps_tensor(change):
         rule, text = BY_ID["output-alias"], f"{what} keeps a new tensor at each call"
+    elif _is_carried_on_the_host(change, frame):
+        rule, text = BY_ID["host-counter"], f"{what} is another tensor on the CPU, made of the one before, in each call"
     elif _is_of_tensors(change.after) or (
         change.kind != "container" and _same_but_tensors(change.before, change.after)
     ):
@@ -82,6 +86,16 @@ def _replaces_tensors(change: Change) -> bool:
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
+
+
+def _is_carried_on_the_host(change: Change, frame: Frame) -> bool:
+    """Whether a tensor on the CPU is exchanged for one of other numbers that its line makes of it: ``k = k + 1``."""
+    then, now = change.before, change.after
+    if not (_is_tensor(then) and _is_tensor(now)) or then.device.type != "cpu" or now.device.type != "cpu":
+        return False
+    made = frame.text.partition("=")[2]
+    carried = re.search(rf"(?<![\w]){re.escape(change.name)}\b", made) is not None and now.numel() <= _FEW
+    return carried and not torch.equal(then, now)
 
 
 def _is_of_tensors(value: Any) -> bool:
