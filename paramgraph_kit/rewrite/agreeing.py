@@ -19,6 +19,10 @@ _FILLS = re.compile(r"`(\w+_in)\.(?:fill|copy)_\(([^`]+)\)`")
 _MADE_ONCE = re.compile(r"^ *(?:after +)?(\w+) = (.+?)  # once, ", re.MULTILINE)
 _BEHIND = re.compile(r"behind (?:each|the) launch")
 _BEHIND_ALONE = "the same behind each launch"
+_GOES_BEHIND = re.compile(
+    r"the same behind each launch|end what is captured before line \d+, |belongs behind the launch"
+)
+_OF_BRANCHES = "goes behind each launch with line {}, of whose branches it is"
 _TAKEN_OUT = re.compile(r"^line \d+, `[^`]+`, belongs behind the launch: take it out of the step")
 _AHEAD = re.compile(r"\bline (\d+), `[^`]*`, belongs before each launch")
 _FILLED = re.compile(r"before each launch `(?P<fill>[\w.]+\.fill_\((?P<value>[^`]*)\))`")
@@ -83,6 +87,8 @@ def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -
         words = each.fix.partition("\nafter   ")[2]
         if _TAKEN_OUT.match(words) and _is_with(at, each.frame, said):  # all that a helper does goes with its call
             return replace(failure, fix=f"{head}\nafter   {words}")
+        if not any(kept in said + words for kept in _KEPT) and _is_of_its_branches(at, each.frame, said, words):
+            return replace(failure, fix=f"{head}\nafter   {_OF_BRANCHES.format(each.frame.line)}")  # type: ignore[union-attr]
         if _BEHIND.search(said) and (text := _into_it(at, each.frame, words)):
             return replace(failure, fix=f"{head}\nafter   {text}")
         if failure.code == "host-counter" and said.startswith(_BEHIND_ALONE) and (fill := _reads_it(at, each)):
@@ -157,6 +163,15 @@ def _is_with(at: Frame, other: Frame | None, said: str) -> bool:
         return False
     here, there = (_around(each) for each in (at, other))
     return here is not None and here is there
+
+
+def _is_of_its_branches(at: Frame, head: Frame | None, said: str, words: str) -> bool:
+    """Whether a line is told otherwise that stands in an ``if`` which goes behind the launch, or in its ``elif``."""
+    tree = tree_of(at.file)
+    if head is None or tree is None or _BEHIND.search(said.partition(";")[0]) or not _GOES_BEHIND.match(words):
+        return False
+    every = (n for n in ast.walk(tree) if isinstance(n, ast.If) and n.lineno == head.line)
+    return any(n.lineno < at.line <= (n.end_lineno or n.lineno) for n in every)
 
 
 def _into_it(at: Frame, other: Frame | None, words: str) -> str:

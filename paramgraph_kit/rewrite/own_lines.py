@@ -18,6 +18,7 @@ from paramgraph_kit.doctor.observe.set_between import again_behind, says_what_se
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.waited_for import unless_waited_for
+from paramgraph_kit.rewrite.advised.host.filled_ahead import filled_ahead, unless_it_is_asked
 from paramgraph_kit.rewrite.advised.sizes.rounds_given import of_each_round
 from paramgraph_kit.rewrite.agreeing import agreed
 from paramgraph_kit.rewrite.around.later import reached
@@ -53,7 +54,7 @@ from paramgraph_kit.rewrite.settled import ALREADY, is_settled
 from paramgraph_kit.rewrite.source.ahead_of import named_by
 from paramgraph_kit.rewrite.source.digits import with_digits
 from paramgraph_kit.rewrite.source.edits import Function, Source, heads, within
-from paramgraph_kit.rewrite.source.place import Form, Place, Unseen, around_launches, called
+from paramgraph_kit.rewrite.source.place import Form, Place, Unseen, around_launches, asked, called
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
 
@@ -91,8 +92,9 @@ _MARK = re.compile(r"# (before|after) each launch\s*$")
 PLAIN = "without changing a line"  # of pieces that were proved of the lines as they are
 _TRIED = re.compile(rf", (?:{PLAIN}|with these lines)")
 _GIVEN = re.compile(
-    r"^keep `[\w.]+` on the d|once `[^`]+` is a tensor, as told |^each round of|^goes behind the launch with|^the sched"
-    r"|`(?:(?:self\.)?\w+_in(?:_\d+)?|\w+\[\"lr\"\])\.(?:fill|copy)_\((?!\.\.\.)[^`]+\)`"
+    r"^keep `[\w.]+` on the d|decides a size: find it before"
+    r"|once `[^`]+` is a tensor, as told |^each round of|^goes behind the launch with|^the sched"
+    r"|`(?:(?:self\.)?\w+_in(?:_\d+)?|\w+\[\"\w+\"\])\.(?:fill|copy)_\((?!\.\.\.)[^`]+\)`"
 )
 _WAITS = ("synchronize", "captured-event")  # of such a line nothing has to stay
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
@@ -446,7 +448,9 @@ def _pair(
         if changed is not None:
             return changed
         if failure.code in _OF_THE_HOST and not isinstance(statement, (ast.If, ast.For, ast.While)):
-            return line, [said if _GIVEN.search(said) or of_each_round(said) else _by_fix(AHEAD, tried=tried)]
+            known = _GIVEN.search(said) or of_each_round(said)
+            asks = unless_it_is_asked(at, said) if known else asked(filled_ahead, at, "")
+            return line, [asks or _by_fix(AHEAD, tried=tried)]
     if belongs_behind or tells:
         moved = pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND
         return line, [with_gradients_kept(source, statement, _by_fix(moved, tried=tried))]

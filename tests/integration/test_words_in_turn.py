@@ -144,3 +144,36 @@ def test_a_place_that_becomes_a_tensor_is_asked_for_behind_the_launch(tmp_path: 
     # WHEN THEN its branch is taken out, as a graph would wait for the place
     (count,) = (f for f in told if f.code == "host-counter" and f.frame and "% 4" in f.frame.text)
     assert "`self.at == 0`, is asked behind each launch: take it out of the step" in count.fix
+
+
+CHAIN = """
+pi, beta = nn.Linear(3, 2).to(device), 1.0
+args = (torch.randn(6, 3, device=device), torch.randn(6, 2, device=device))
+def f(x, y):
+    global beta
+    kl = (pi(x) - y).square().mean()
+    loss = kl * 2
+    loss.backward()
+    CHAIN
+    return loss.detach()
+"""
+FIVEFOLD = """if kl.item() > 0.02:
+        beta *= 1.5
+    elif kl.item() < 0.005:
+        beta /= 1.5
+    else:
+        beta = max(beta, 0.1)"""
+
+
+@pytest.mark.parametrize(
+    "chain", [FIVEFOLD, pytest.param(FIVEFOLD.replace(".item()", "").replace("0.02", "90"), marks=pytest.mark.sweep)]
+)
+def test_branches_that_go_behind_the_launch_go_there_with_their_other_ways(chain: str, tmp_path: Path) -> None:
+    # GIVEN a number of the host's that a value of the device makes larger, smaller, or leaves
+    names = run(CHAIN.replace("CHAIN", chain), tmp_path)
+    told = pgk.diagnose(names["f"], *names["args"]).failures
+    # WHEN THEN the branch goes behind the launch, and no word of its other ways has them in the graph
+    first, *others = (f for f in told if f.frame and ("beta" in f.frame.text or "if kl" in f.frame.text))
+    assert "do that line with all after it behind the launch" in first.fix
+    assert others
+    assert all("behind each launch" in f.fix or "behind the launch" in f.fix for f in others)

@@ -19,6 +19,7 @@ _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 def moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> str:
     """``x[:, a : a + 4] = v`` and ``x[:, a : a + 4]`` where ``a`` is the host's."""
+    made = dict(sorted(made.items(), key=lambda each: each[1].lineno))  # drawn in their order
     above = place.source.parents.get(ends)
     whole = place.source.parents.get(above) if isinstance(above, ast.Tuple) else above
     if not isinstance(whole, ast.Subscript):

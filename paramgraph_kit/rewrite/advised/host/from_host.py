@@ -367,7 +367,16 @@ def _is_host(value: ast.expr) -> bool:
             root = path_of(node.func).partition(".")[0]
             if root in HOSTS or (isinstance(node.func, ast.Name) and node.func.id in ("min", "max", "int", "float")):
                 return True
+    if is_drawn_on_cpu(value):
+        return True
     return isinstance(value, ast.BinOp) and not any(isinstance(n, ast.Call) for n in ast.walk(value))
+
+
+def is_drawn_on_cpu(value: ast.AST) -> bool:
+    """``torch.randint(0, 3, (1,)).item()``: a number of the host's, as no device is given."""
+    drawn = value.func.value if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else None
+    by_torch = isinstance(drawn, ast.Call) and path_of(drawn.func) in ("torch.rand", "torch.randn", "torch.randint")
+    return by_torch and called(value) == "item" and not any(k.arg == "device" for k in drawn.keywords)  # type: ignore[arg-type, union-attr]
 
 
 def _of_device(place: Place, value: ast.expr, known: frozenset[str] = frozenset()) -> bool:
