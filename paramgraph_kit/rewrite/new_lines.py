@@ -48,6 +48,16 @@ def picks_by_masks(lines: Sequence[str]) -> int:
     return sum(isinstance(part, ast.Compare) for n in stored for part in _parts(n.slice))
 
 
+def picks_the_same(gone: Sequence[str], new: Sequence[str]) -> bool:
+    """Whether all that some lines pick is picked in others, too: ``e, w = e[:, keep], w[keep]`` as two lines."""
+    try:
+        old, made = (ast.parse("\n".join(lines)) for lines in (gone, new))
+    except SyntaxError:  # a part of a statement, or a return
+        return False
+    one, other = ({ast.dump(n) for n in ast.walk(t) if isinstance(n, ast.Subscript)} for t in (old, made))
+    return bool(one) and one <= other
+
+
 def _parts(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, ast.Tuple) else [node]
 

@@ -50,11 +50,9 @@ def f(x):
 """
 ONCE = re.compile(r"once (`.+?`(?:, `.+?`)*), before each launch (?:behind that )?(`.+?`(?:, `.+?`)*), here `(.+)`$")
 MOVED = re.compile(r"line (\d+), `([^`]+)`,")
-SHORT = (
-    ("y = x.div(scaler.scale)", "y = x.div(scale_in)"),
-    ("w = 10.0 * rampup(count)\n    y = x * w - (1 - w) * x", "y = x * w_in - number_in * x"),
-)
+SHORT = (("w = 10.0 * rampup(count)\n    y = x * w - (1 - w) * x", "y = x * w_in - number_in * x"),)
 SWEPT = (
+    ("y = x.div(scaler.scale)", "y = x.div(scale_in)"),
     ("n = scaler.rate()\n    mean.mul_(1 - n).add_(x.mean(0), alpha=n)\n    y = mean",
      "mean.mul_(number_in).add_(x.mean(0) * n_in)"),
     ("n = next(times)\n    y = (x / n).softmax(-1)", "y = (x / n_in).softmax(-1)"),
@@ -106,17 +104,20 @@ def _followed(text: str, words: dict[int, str], folder: Path) -> dict[str, list[
     return captured(names, "f", around)
 
 
-def test_a_number_that_only_some_calls_draw_has_no_such_words(tmp_path: Path) -> None:
-    # GIVEN a draw within a branch, and one in each round of a loop: ahead of the launch others would be drawn
-    for line in (
+@pytest.mark.parametrize(
+    "line",
+    [
         "if count % 2:\n        x = x * random.random()",
-        "for row in x:\n        x = x + row * random.random()",
-    ):
-        names = run(NUMBERS.replace("LINES", f"{line}\n    y = x"), tmp_path)
-        # WHEN it is diagnosed THEN no words draw it once for each launch
-        told = [each.fix for each in pgk.diagnose(names["f"], *names["args"]) if each.code == "host-random"]
-        assert told
-        assert not any("number_in.fill_" in each for each in told), told
+        pytest.param("for row in x:\n        x = x + row * random.random()", marks=pytest.mark.sweep),
+    ],
+)
+def test_a_number_that_only_some_calls_draw_has_no_such_words(line: str, tmp_path: Path) -> None:
+    # GIVEN a draw within a branch, or in each round of a loop: ahead of the launch others would be drawn
+    names = run(NUMBERS.replace("LINES", f"{line}\n    y = x"), tmp_path)
+    # WHEN it is diagnosed THEN no words draw it once for each launch
+    told = [each.fix for each in pgk.diagnose(names["f"], *names["args"]) if each.code == "host-random"]
+    assert told
+    assert not any("number_in.fill_" in each for each in told), told
 
 
 @pytest.mark.sweep

@@ -48,7 +48,7 @@ from paramgraph_kit.rewrite.advised.sizes.kept_edges import kept_edges
 from paramgraph_kit.rewrite.advised.sizes.met import rows_that_meet
 from paramgraph_kit.rewrite.advised.sizes.past_largest import past_its_largest
 from paramgraph_kit.rewrite.advised.sizes.picked_rows import averaged_and_counted
-from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node
+from paramgraph_kit.rewrite.advised.sizes.spare_node import spare_node, spare_node_of_a_helper
 from paramgraph_kit.rewrite.advised.sizes.spare_segment import spare_segment
 from paramgraph_kit.rewrite.advised.state.carried_numbers import moved_by_itself, moved_by_what_is_read
 from paramgraph_kit.rewrite.advised.state.copied_modules import FIRST
@@ -400,6 +400,7 @@ _ADVICE: tuple[Advice, ...] = (
     _listed,
     averaged_and_counted,
     spare_node,
+    spare_node_of_a_helper,
     kept_edges,
     _masked,
     weighed,

@@ -9,11 +9,13 @@ from __future__ import annotations
 import ast
 import re
 
-from paramgraph_kit.rewrite.source.edits import within
+from paramgraph_kit.rewrite.source.edits import Function, within
 from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, target_of
 from paramgraph_kit.rewrite.source.widths import columns_of
 
+_GIVEN = "give the edges that are left out to a node of their own, whose row is cut off at the end:"
+_ROW = "`{n} = {x}.shape[0]`; `{x} = torch.cat([{x}, {x}.new_zeros(1, *{x}.shape[1:])])`"
 _PAIR = re.compile(r"int(?:64|32)\[2, \d+\], bool\[\d+\]")
 
 
@@ -40,34 +42,71 @@ def spare_node(place: Place) -> str:
         or not isinstance(node.value, ast.Subscript)
     ):
         return ""
-    layers = [call for call in _calls_with(place, function, target.id) if call.lineno > node.lineno]
-    firsts = [call.args[0] for call in layers if len(call.args) > 1 and isinstance(call.args[0], ast.Name)]
-    if not layers or len(firsts) != len(layers) or _is_read_otherwise(function, target, layers):
+    found = _between(place, function, target, node.lineno)
+    if found is None:
         return ""
-    x, last = firsts[0].id if isinstance(firsts[0], ast.Name) else "", layers[-1]
-    names = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
-    n, kept = fresh("n_nodes", names), place.text(mask)
+    (x, n, cut), kept = found, place.text(mask)
+    names = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
     keep = kept if isinstance(mask, ast.Name) else fresh("keep", names)
     made = f"`{keep} = {kept}`; " if keep != kept else ""
-    edges = place.text(node.value.value)
-    there = f"in place of line {node.lineno} write"
+    return (
+        f"{_GIVEN} in place of line {node.lineno} write {made}{_ROW.format(x=x, n=n)}; `{target.id} = "
+        f"torch.where({keep}, {place.text(node.value.value)}, {n})`; and {cut}"
+    )
+
+
+def spare_node_of_a_helper(place: Place) -> str:
+    """``return edge_index[:, mask]`` in what a step calls once, ``ei = drop_edges(edge_index, 0.3)``."""
+    node, helper = place.statement, place.source.function_of(place.statement)
+    value = node.value if isinstance(node, ast.Return) and isinstance(node.value, ast.Subscript) else None
+    mask = columns_of(value) if value is not None else None
+    if value is None or helper is None or not isinstance(mask, (ast.Name, ast.Compare)):
+        return ""
+    calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == helper.name]
+    made = _statement_of(place, calls[0]) if len(calls) == 1 else None
+    target, function = target_of(made), place.source.function_of(made) if made is not None else None
+    plain = isinstance(made, ast.Assign) and made.value is calls[0] and not calls[0].keywords and calls[0].args
+    takes = helper.args.kwonlyargs or helper.args.vararg or helper.args.kwarg or helper.args.defaults
+    returns = [n for part in helper.body for n in within(part) if isinstance(n, ast.Return)]
+    if made is None or function is None or not plain or takes or len(returns) > 1 or not isinstance(target, ast.Name):
+        return ""
+    if place.failure.code != "dynamic-shape" or not _PAIR.search(place.failure.message):
+        return ""
+    found = _between(place, function, target, made.lineno)
+    if found is None:
+        return ""
+    x, n, cut = found
+    call = f"{place.text(calls[0]).removesuffix(')')}, {n})"
+    here = f"return torch.where({place.text(mask)}, {place.text(value.value)}, {n})"
+    return (
+        f"{_GIVEN} in place of line {made.lineno} write {_ROW.format(x=x, n=n)}; `{target.id} = {call}`; "
+        f"`{helper.name}` takes `{n}` as its last argument, and here `{here}`; and {cut}"
+    )
+
+
+def _between(place: Place, function: Function, target: ast.Name, line: int) -> tuple[str, str, str] | None:
+    """What the layers get that are given the edges, a name for how many nodes there are, and what cuts one off."""
+    layers = [call for call in _calls_with(place, function, target.id) if call.lineno > line]
+    firsts = [call.args[0] for call in layers if len(call.args) > 1 and isinstance(call.args[0], ast.Name)]
+    if not layers or len(firsts) != len(layers) or _is_read_otherwise(function, target, layers):
+        return None
+    x, last = firsts[0].id if isinstance(firsts[0], ast.Name) else "", layers[-1]
+    order = [part for top in function.body for part in within(top) if isinstance(part, ast.Assign)]
     early = x in {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)} or any(
-        x in stored([part]) and part.lineno < node.lineno for part in order
+        x in stored([part]) and part.lineno < line for part in order
     )
     if not early:
-        return ""
+        return None
+    n = fresh("n_nodes", {each.id for each in ast.walk(function) if isinstance(each, ast.Name)})
     end = _statement_of(place, last)
     result = target_of(end)
+    whole = isinstance(end, ast.Assign) and end.value is last
     cut = (
         f"behind line {end.lineno} `{result.id} = {result.id}[:{n}]`"
-        if isinstance(result, ast.Name)
+        if isinstance(result, ast.Name) and whole
         else f"in line {end.lineno} `{place.text(last)}[:{n}]` for `{place.text(last)}`"
     )
-    return (
-        f"give the edges that are left out to a node of their own, whose row is cut off at the end: {there} {made}"
-        f"`{n} = {x}.shape[0]`; `{x} = torch.cat([{x}, {x}.new_zeros(1, *{x}.shape[1:])])`; `{target.id} = "
-        f"torch.where({keep}, {edges}, {n})`; and {cut} (where a layer is told how many nodes there are, one more)"
-    )
+    return x, n, f"{cut} (where a layer is told how many nodes there are, one more)"
 
 
 def _mask_of(node: ast.Assign) -> ast.expr | None:
