@@ -22,6 +22,7 @@ _BEHIND_ALONE = "the same behind each launch"
 _GOES_BEHIND = re.compile(
     r"the same behind each launch|end what is captured before line \d+, |belongs behind the launch"
 )
+_CLONED = ("output-alias",)  # what is kept there is still written over
 _OF_BRANCHES = "goes behind each launch with line {}, of whose branches it is"
 _TAKEN_OUT = re.compile(r"^line \d+, `[^`]+`, belongs behind the launch: take it out of the step")
 _AHEAD = re.compile(r"\bline (\d+), `[^`]*`, belongs before each launch")
@@ -87,7 +88,8 @@ def _agreed(failure: Failure, told: Sequence[Failure], generic: Sequence[str]) -
         words = each.fix.partition("\nafter   ")[2]
         if _TAKEN_OUT.match(words) and _is_with(at, each.frame, said):  # all that a helper does goes with its call
             return replace(failure, fix=f"{head}\nafter   {words}")
-        if not any(kept in said + words for kept in _KEPT) and _is_of_its_branches(at, each.frame, said, words):
+        moves = failure.code not in _CLONED and not any(kept in said + words for kept in _KEPT)
+        if moves and _is_of_its_branches(at, each.frame, said, words):
             return replace(failure, fix=f"{head}\nafter   {_OF_BRANCHES.format(each.frame.line)}")  # type: ignore[union-attr]
         if _BEHIND.search(said) and (text := _into_it(at, each.frame, words)):
             return replace(failure, fix=f"{head}\nafter   {text}")
