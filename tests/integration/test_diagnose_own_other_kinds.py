@@ -44,8 +44,8 @@ def step(s, n):
     s["g"].replay()
     return s["out"].clone()
 """
-DEEP = pytest.mark.sweep
-TOLD = {
+DEEP: tuple[pytest.MarkDecorator, ...] = (pytest.mark.sweep,)
+TOLD: dict[str, tuple[str, str, tuple[pytest.MarkDecorator, ...]]] = {
     "one row more": (BUCKETS, "self.n = n[None] + 0", ()),
     "whole numbers": (BUCKETS, "self.n = (n * 2).long()", DEEP),
     "a table": (TABLE, 's["n"] = n + 0', DEEP),
@@ -89,7 +89,7 @@ def test_what_no_copy_makes_is_made_ahead_of_the_capture(tmp_path: Path) -> None
     assert "torch.zeros((4, 6), dtype=torch.float32, device=s['n'].device) ahead of its capture" in found[0].fix
 
 
-SOUND = {
+SOUND: dict[str, tuple[str, str, tuple[pytest.MarkDecorator, ...]]] = {
     "in place": (TABLE, 's["n"].copy_(n)', ()),
     "another entry": (TABLE, 's["n"].copy_(n); s["last"] = n[0] > 2', DEEP),
     "a count": (BUCKETS, "self.n[: len(n)].copy_(n); self.seen = len(n)", DEEP),

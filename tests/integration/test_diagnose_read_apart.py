@@ -53,6 +53,15 @@ def shuffled(x: torch.Tensor) -> torch.Tensor:
     return torch.cat(parts)
 
 
+def shuffled_ahead_of_a_branch(x: torch.Tensor) -> torch.Tensor:
+    parts = [x * 2, x * 3, x * 5]
+    random.shuffle(parts)
+    total = parts[0] - parts[1]
+    if random.random() < 0.5:
+        total = total + 1
+    return total
+
+
 def one_by_chance(x: torch.Tensor) -> torch.Tensor:
     row = random.choice([x[0], x[1], x[2], x[3]])
     return row.exp()
@@ -105,6 +114,15 @@ def test_a_view_that_chance_picks_is_told(function: object) -> None:
 
     # THEN that it is chance is told
     assert [f.code for f in found.failures] == ["host-random"]
+
+
+def test_an_order_of_chance_is_told_ahead_of_a_branch_of_chance() -> None:
+    # GIVEN an order of the host's, and a branch behind it WHEN that is diagnosed
+    found = pgk.diagnose(shuffled_ahead_of_a_branch, X)
+
+    # THEN both are told
+    told = [f.frame.text for f in found.failures if f.frame]
+    assert told == ["total = parts[0] - parts[1]", "if random.random() < 0.5:"]
 
 
 def test_a_level_that_a_loop_around_sets_and_a_count_that_moves_are_told() -> None:

@@ -103,8 +103,9 @@ def differences(
             sign = "," if ":" in known.message else ":"  # a line that reads several of them is told once, with all
             found[failure.code, failure.frame] = replace(known, message=f"{known.message}{sign}{at[1][1:]}")
     alike = _aligned(blocks[:1], first, second)  # behind them other numbers of operations have made the same
-    for failure in read_apart.problems(alike) if not random_drawn else ():
-        found.setdefault((failure.code, failure.frame), failure)
+    if not random_drawn or len(blocks) > 1:  # of calls that draw and go the same way, `chance.picked` tells it
+        for failure in read_apart.problems(alike, "host-random" if random_drawn else "stale-input"):
+            found.setdefault((failure.code, failure.frame), failure)
     for failure in _branches(blocks, first, second):
         if ("size-frozen", failure.frame) not in found or is_branch(
             failure.frame

@@ -21,7 +21,7 @@ APART = "read another one of this call's own tensors in the next"  # what a mess
 _PICKS = (ast.Subscript, ast.IfExp, ast.Call)
 
 
-def problems(pairs: Iterable[tuple[Step, Step]]) -> Iterator[Failure]:
+def problems(pairs: Iterable[tuple[Step, Step]], code: str) -> Iterator[Failure]:
     """One for each two tensors of which an operation read this in one call, and that in the other."""
     known = set[object]()
     for a, b in pairs:
@@ -31,7 +31,7 @@ def problems(pairs: Iterable[tuple[Step, Step]]) -> Iterator[Failure]:
             continue
         others = [(x, y) for x, y in zip(a.made, b.made, strict=False) if x != y]
         if known.isdisjoint(others):
-            yield BY_ID["stale-input"].failure(f"{a.name} {APART}", picked_at(a.place))
+            yield BY_ID[code].failure(f"{a.name} {APART}", picked_at(a.place))
         known.update(others)
 
 
