@@ -19,7 +19,8 @@ _LOOPS = (ast.For, ast.While)
 def follows(code: CodeType, line: int, asked: Collection[int]) -> bool:
     """Whether tests around a line, or ahead of it in its loop, read names that come from lines which are told."""
     nodes = [*nodes_of(code)]
-    known = _from_readings(nodes, asked)
+    given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]  # and what these hold may last
+    known = _from_readings(nodes, asked, {*code.co_varnames, *code.co_cellvars} - {*given})
     return any(_reads(test) & known for test in _tests(nodes, line))
 
 
@@ -39,8 +40,8 @@ def _within(node: ast.If | ast.For | ast.While, line: int) -> bool:
     return node.body[0].lineno <= line <= (node.end_lineno or 0)
 
 
-def _from_readings(nodes: list[ast.AST], asked: Collection[int]) -> Set[str]:
-    """The names that get what told lines read, or that such names have decided."""
+def _from_readings(nodes: list[ast.AST], asked: Collection[int], own: Set[str]) -> Set[str]:
+    """Those of a call's own names that get what told lines read, or that such names have decided."""
     found, counted = set[str](), -1
     while len(found) != counted:
         counted = len(found)
@@ -48,7 +49,7 @@ def _from_readings(nodes: list[ast.AST], asked: Collection[int]) -> Set[str]:
             value = _decides(node)
             lines = range(value.lineno, (value.end_lineno or value.lineno) + 1) if value is not None else ()
             if value is not None and (_reads(value) & found or any(each in asked for each in lines)):
-                found |= {name for part in ast.walk(node) for name in _gets(part)}
+                found |= own & {name for part in ast.walk(node) for name in _gets(part)}
     return found
 
 

@@ -95,8 +95,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._makers: dict[int, int] = {}  # by memory, which operation on the device has written it last
         self.findings = Findings(places, target.device.type)
         self.optimizers = Optimizers(self.findings, keeper, graphs.beginnings)
-        self.stopped = False  # time is up
-        self.threads = 0  # started meanwhile
+        self.stopped, self.threads = False, 0  # time is up; started meanwhile
         self.given_work: dict[int, Place] = {}  # by thread: where it was given what it does
         self.captures = False  # the function begins a capture of its own
         self.graphs = graphs  # of the function's own
@@ -366,7 +365,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 self._work(op.name, stream, place)
 
     def made(self, value: Any) -> tuple[Origin, ...]:
-        """Of each tensor in a value, which operation on the device has made it; 0 for what none has."""
+        """Of each tensor in a value, which operation on the device has made it, and where it lies there."""
         return tuple(origin(each, self._makers.get(storage_key(each), 0)) for each in tensors_in(value))
 
     def _work(self, name: str, stream: int, place: Place) -> None:
