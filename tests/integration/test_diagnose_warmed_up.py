@@ -87,3 +87,46 @@ def test_no_zeros_begin_the_state_of_an_optimizer_whose_first_step_is_another_on
     (fix,) = [f.fix for f in found.failures if f.code == "branch-frozen"]
     assert "the first batch runs as it is" in fix
     assert "v.zero_()" not in fix
+
+
+SEVERAL = """import torch
+import paramgraph_kit as pgk
+cuda, device = pgk.cuda, pgk.device()
+x = torch.ones(4, device=device)
+def run():
+    return x.clone().bernoulli_(0.5)
+def main():
+    state = cuda.get_rng_state()
+    s = cuda.Stream()
+    s.wait_stream(cuda.current_stream())
+    with cuda.stream(s):
+        run()
+    cuda.current_stream().wait_stream(s)
+    cuda.set_rng_state(state)
+    graphs, kept = {}, []
+    for n in (1, 2):
+        for _ in range(2):
+            if n not in graphs:
+                g = cuda.CUDAGraph()
+                with cuda.graph(g):
+                    out = run()
+                graphs[n] = g, out
+            g, out = graphs[n]
+            g.replay()
+            kept.append(out.clone())
+    return kept
+"""
+
+
+@pytest.mark.parametrize("is_put_back", [True, False])
+def test_a_generator_that_was_put_back_is_so_for_graphs_that_come_behind_launches(
+    tmp_path: Path, is_put_back: bool
+) -> None:
+    # GIVEN two graphs, of which the second is captured behind replays of the first, and a warm-up ahead of both
+    text = SEVERAL if is_put_back else SEVERAL.replace("    cuda.set_rng_state(state)\n", "")
+    names = load(text, tmp_path / "program.py")
+    # WHEN it is diagnosed
+    with quiet():
+        found = pgk.diagnose(names["main"])
+    # THEN what the warm-up has drawn is noted where nothing puts that back
+    assert any("draws from the default generator" in note for note in found.notes) is not is_put_back

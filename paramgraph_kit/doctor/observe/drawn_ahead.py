@@ -79,6 +79,8 @@ class DrawnAhead:
 
     def launched(self, graph: object, regions: Iterable[Region]) -> Iterator[str]:
         """A graph is replayed, for the first time: what its warm-up has drawn, in words."""
+        for key, known in self._drawn.items():  # the launches to come move on a generator that was put back
+            known.draws[:] = known.draws if self._moved(key) else []
         captured = self._captured.pop(id(graph), {})
         for region in regions if captured else ():
             paths = {id(generator): path for path, generator in generators_in(region)} | {_DEFAULT: ""}
