@@ -66,4 +66,4 @@ def test_each_line_that_sets_a_number_is_named(who: str, reads: str, runs: str, 
             written = f"; line {method} becomes `self.eps.fill_(self.eps * (0.9 + accept))`; "
             assert (written in each.fix) is (who == "adapt")
         else:
-            assert f":{line}{f' and :{method}' * (who == 'adapt')}: the graph has what" in each.fix
+            assert "before each launch `eps_in.fill_(adapt.eps)`, here `x = x * (eps_in + k)`" in each.fix

@@ -97,7 +97,7 @@ WRONG = {
     "a hook that goes": ("if k == 1: self.learner.hook.remove()", ["a hook of self.head is set"], "do that once"),
     "other types": ("if k == 1: self.learner.net.double()", [".data"], "ahead of the capture and of making the"),
     "a state that begins again": ("self.learner.opt.state.clear()", ["the state of self.opt"], "zero_()"),
-    "a number of the loop's object": ("self.cool()", ["self.heat"], "capture again behind"),
+    "a number of the loop's object": ("self.cool()", ["self.heat"], "before each launch `heat_in.fill_(self.heat)`"),
     "other weights": ("self.learner.swap()", [".data"], ".data.copy_("),
     "two at one line": (
         "self.learner.net.train(k > 1); self.learner.net.rows[0].weight.requires_grad_(k > 1); self.learner.net.grow()",

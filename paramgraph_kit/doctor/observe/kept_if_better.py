@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.observe.kept_choices import is_choice
 from paramgraph_kit.doctor.observe.read_later import is_about, is_read_later, statement_at
 
 _PICKS = ("max", "min")
+_SAME = ("list", "tuple", "deque", "dict")  # makes another one of the same entries
 _PATHS = (ast.Name, ast.Attribute)
 _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
@@ -48,19 +49,35 @@ def taken_by(node: ast.Assign) -> list[ast.expr]:
 
 
 def added_to_what_was(node: ast.Assign) -> ast.expr | None:
-    """What a line adds to a list, or a dictionary, of which it makes another: ``log = {**log, i: loss}``."""
-    target, value = ast.unparse(node.targets[0]), node.value
+    """What a line adds to a list, or a dictionary, of which it makes another: ``log = {**log, i: loss}``.
+
+    Also of its last entries alone, ``last = last[-3:] + [loss]``.
+    """
+    target, value = ast.unparse(node.targets[0]), _whole_of(node.value)
     if isinstance(value, ast.Dict):
         was = [each for key, each in zip(value.keys, value.values, strict=True) if key is None]
         new = [each for key, each in zip(value.keys, value.values, strict=True) if key is not None]
     elif isinstance(value, (ast.List, ast.Tuple)):
         was = [each.value for each in value.elts if isinstance(each, ast.Starred)]
         new = [each for each in value.elts if not isinstance(each, ast.Starred)]
-    elif isinstance(value, ast.BinOp) and isinstance(value.right, (ast.List, ast.Tuple)):
-        was, new = [value.left], [*value.right.elts]
+    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        sides = [value.left, value.right]
+        was = [each for each in sides if not isinstance(each, (ast.List, ast.Tuple))]
+        new = [e for each in sides if isinstance(each, (ast.List, ast.Tuple)) for e in each.elts]
     else:
         return None
-    return new[0] if len(new) == 1 and target in map(ast.unparse, was) else None
+    return new[0] if len(new) == 1 and target in [ast.unparse(_whole_of(each)) for each in was] else None
+
+
+def _whole_of(value: ast.expr) -> ast.expr:
+    """What a cut, or another list of the same, is of: ``last`` of ``list(last[-3:])``."""
+    while True:
+        if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
+            value = value.value
+        elif isinstance(value, ast.Call) and last_name(value.func) in _SAME and value.args:
+            value = value.args[0]
+        else:
+            return value
 
 
 @lru_cache(256)

@@ -27,7 +27,7 @@ from paramgraph_kit.doctor.observe.held_over import HeldOver
 from paramgraph_kit.doctor.observe.kept_at_once import AtOnce, LinesOfReplays
 from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, of_round_before, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_of, row_with_clones
-from paramgraph_kit.doctor.observe.named_lists import MOST, HostsThatWait, named_in, taken_of
+from paramgraph_kit.doctor.observe.named_lists import MOST, HostsThatWait, bound_at, named_in, taken_of
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
 from paramgraph_kit.doctor.observe.read_later import is_read_later, statement_at
 from paramgraph_kit.doctor.observe.results_by_name import result_of
@@ -265,7 +265,7 @@ def _told_inside(kept: _Kept, owns: Owns) -> tuple[_Kept, list[Failure]]:
     for name, held in {id(each): (name, each) for name, each in inner if name and _twice(each, owns)}.values():
         if lines := [*_kept_at(own := _Kept(held, kept.code, name))]:
             return own, lines
-    lines = [*_kept_at(kept)]
+    lines = [*_kept_at(kept)] or [BY_ID["output-alias"].failure(_SAID, at) for at in bound_at(kept.code, kept.name)]
     if all(t.device.type == "cpu" for part in _parts(kept.held) for t in _tensors(part) if owns(t)):
         lines = [of_host(replace(each, message=SAID_OF_HOST)) for each in lines]
     return kept, lines

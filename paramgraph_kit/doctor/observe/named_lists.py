@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import every, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import every, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a
+from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.simple_queues import list_of
+from paramgraph_kit.trace.model import Frame
 
 MOST = 4096  # entries of what is looked at
 _NO_HOLDERS = (torch.nn.Module, torch.Tensor, ModuleType, FunctionType, type)
@@ -50,6 +52,17 @@ def _waiting_in(value: Any) -> Any:
     if is_a(value, queue.SimpleQueue):
         return list_of(value)
     return getattr(value, "_queue", value) if is_a(value, asyncio.Queue) else value
+
+
+def bound_at(code: CodeType, name: str) -> Iterator[Frame]:
+    """The lines of a function, or else of its file, that give a list's name something else than an empty one."""
+    tree, last = tree_of(code.co_filename), name.rpartition(".")[2]
+    for nodes in ([*nodes_of(code)], [*every(tree)] if tree is not None else []):
+        given = [n for n in nodes if isinstance(n, ast.Assign) and last in [last_name(t) for t in n.targets]]
+        lines = [n.lineno for n in given if any(isinstance(part, ast.Name) for part in ast.walk(n.value))]
+        yield from (frame_at(code, line) for line in lines)
+        if lines:
+            return
 
 
 class HostsThatWait:

@@ -11,6 +11,7 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.given_to_operations import NO_KERNELS, OUTPUTS
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import Call
 from paramgraph_kit.doctor.observe.places import Place
@@ -23,16 +24,21 @@ _PICKS = (ast.Subscript, ast.IfExp, ast.Call)
 
 def problems(pairs: Iterable[tuple[Step, Step]], code: str) -> Iterator[Failure]:
     """One for each two tensors of which an operation read this in one call, and that in the other."""
-    known = set[object]()
+    known, moved, number = set[object](), set[int](), 0
     for a, b in pairs:
-        if a.made == b.made or a.outside != b.outside or a.values != b.values or a.shapes != b.shapes:
+        number += a.name not in NO_KERNELS
+        others = [(x, y) for x, y in zip(a.made, b.made, strict=False) if x != y]
+        # What a line cuts elsewhere lies elsewhere, and is told where it is cut.
+        apart = [(x, y) for x, y in others if x[0] != y[0] or x[0] >> OUTPUTS not in moved]
+        if a.values != b.values or a.shapes != b.shapes or len(apart) < len(others):
+            moved.add(number)
+        if not apart or a.outside != b.outside or a.values != b.values or a.shapes != b.shapes:
             continue  # nearly always; and what is of other sizes or numbers is told as that
         if a.place.in_backward:  # follows from the forward pass
             continue
-        others = [(x, y) for x, y in zip(a.made, b.made, strict=False) if x != y]
-        if known.isdisjoint(others):
+        if known.isdisjoint(apart):
             yield BY_ID[code].failure(f"{a.name} {APART}", picked_at(a.place))
-        known.update(others)
+        known.update(apart)
 
 
 def returned(first: Call, second: Call, code: CodeType | None) -> Iterator[Failure]:
