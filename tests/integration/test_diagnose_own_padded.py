@@ -141,3 +141,16 @@ def test_rows_whose_trial_does_not_come_to_its_end_are_noted(tmp_path: Path, mon
     # THEN what is not known is said
     assert not found.failures
     assert "whether results depend on what is behind self.mask[i, :len(text)]" in str(found).replace("\n         ", " ")
+
+
+def test_a_part_is_filled_with_what_the_whole_had_last_ahead_of_inputs(tmp_path: Path) -> None:
+    # GIVEN a runner whose buffer is of ones for its warm-up, and of zeros since
+    text = RUNNER.replace("PART", PARTS[1]).replace("REDUCED", "sum(0, keepdim=True)").replace("RESULT", "-1")
+    text = text.replace("torch.zeros(8, 6, device=device)", "torch.ones(8, 6, device=device)")
+    assert "torch.ones(8" in text
+    text = text.replace("    def run(self):", "        self.x.zero_()\n    def run(self):", 1)
+    names = load(PRELUDE + text, tmp_path / "program.py")
+    # WHEN diagnosed
+    found = pgk.diagnose(names["execute"], *names["args"]).failures
+    # THEN the words have the zeros
+    assert ["self.x[n:].zero_()" in f.fix for f in found] == [True]

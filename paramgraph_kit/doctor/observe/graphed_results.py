@@ -98,7 +98,9 @@ def _failure(place: Place, text: str, is_one: bool = True, in_one: bool = False)
         name = ast.unparse(call.func)
         words = (  # torch.cat of both is another thing to a batch normalization
             f"one call for both: a module whose forward has what `{name}` was made of for each, `return module(a), "
-            "module(b)`, graphed with a sample of each; or the backward() of each ahead of the next call"
+            "module(b)`, graphed with a sample of each; or the backward() of each ahead of the next call, into "
+            "gradients that were there before (`p.grad = torch.zeros_like(p)` once, then "
+            "`zero_grad(set_to_none=False)`): one that the graph has given is its own memory"
         )
     else:
         words = f"{line}.clone()" if is_one else f"clone() of each tensor that {line} gives, ahead of the next call"

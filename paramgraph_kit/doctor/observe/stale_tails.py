@@ -25,6 +25,8 @@ from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key, storage_re
 from paramgraph_kit.trace.model import Failure
 
 _MOST = 64  # writes to one memory between two replays that are looked at
+_FILLS = ("zero_", "fill_")
+_PATHS = (ast.Name, ast.Attribute)
 _MOST_ELEMENTS = 1 << 24
 
 
@@ -220,14 +222,18 @@ def _of_each_length(cut: ast.Subscript, whole: str) -> str:
 def _made_of(place: Place, whole: str) -> str:
     """What fills a buffer as the lines do that make it: ``fill_(PAD)``; "" where they do not show it."""
     tree: Any = tree_of(place.user[0].co_filename) if place.user is not None else None
-    (owner, _, name), found, known = whole.rpartition("."), set[str](), set[str]()
+    (owner, _, name), found, known, later = whole.rpartition("."), set[str](), set[str](), set[str]()
     for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _FILLS:
+            given, of = node.func.value, ", ".join(map(ast.unparse, node.args))
+            later |= {f"{node.func.attr}({of})"} if last_name(given) == name and isinstance(given, _PATHS) else set()
         if isinstance(node, ast.Assign):
             targets = [each for t in node.targets for each in elements_of(t)]
             known |= {t.id for t in targets if isinstance(t, ast.Name) and node in tree.body}
             pairs = [p for t in node.targets for p in zip(elements_of(t), elements_of(node.value), strict=False)]
             same = (v for t, v in pairs if (isinstance(t, ast.Attribute) or not owner) and last_name(t) == name)
             found |= {_filling(value) for value in same}
+    found = later or found  # ones for the warm-up, and zeros since
     filled = found.pop() if len(found) == 1 else ""
     names = {n.id for n in ast.walk(ast.parse(filled)) if isinstance(n, ast.Name)} - {"fill_", "zero_", "torch", "math"}
     return filled if names <= known | {owner} else ""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Full = dict[tuple[str, int], tuple[ast.Subscript, set[int]]]
 _LARGER = 3.0
 _MOST_SIZES = 3  # that are tried
-_MOST_LINES = 4  # that are tried each by itself
+_MOST_LINES = 6  # that are tried each by itself
 _TRIED = " (today's fills it; tried with one that is a row shorter)"
 _NOT_SHORTER = (
     "what a shorter one finds behind its own was not tried; diagnose it with one that is a row shorter, and has the "
