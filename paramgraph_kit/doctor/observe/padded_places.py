@@ -69,7 +69,7 @@ def padded_places(caller: Caller, number: int) -> Iterator[Failure]:
         unknown = (w for w in writes if w.state is None and w.overwrites and each.key in w.indices)
         other = next(unknown, None)
         if told is None and other is not None and (each.rows & each.behind or _may_be_real(each)):
-            told = _told(each, other, sure=False)
+            told = _told(each, other, [], sure=False)
         if told is not None:
             yield told
 
@@ -95,7 +95,8 @@ def _tried(caller: Caller, number: int, each: Padded, writes: list[_Write]) -> F
         results = [_made(caller, number, states, 0, others) for others in ([], chosen)]
         plain, other = (one[0] if one is not None else [] for one in results)
         is_real = any(not bool(_is_same(a, b).all()) for a, b in zip(plain, other, strict=False) if a.shape == b.shape)
-    return _told(each, writes[written[0]], sure=is_real) if is_real or _may_be_real(each) else None
+    first, *others = (writes[at] for at in written)
+    return _told(each, first, others, sure=is_real) if is_real or _may_be_real(each) else None
 
 
 def _may_be_real(each: Padded) -> bool:
@@ -193,7 +194,7 @@ def _is_one(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value == 1
 
 
-def _told(each: Padded, write: _Write, *, sure: bool) -> Failure:
+def _told(each: Padded, write: _Write, others: Iterable[_Write], *, sure: bool) -> Failure:
     frame, cut, path, dim = each.place.frame(), each.cut, write.path, write.dim
     line, whole = (frame.text if frame is not None else ""), ast.unparse(cut.value)
     place = ", ".join(map(str, sorted(each.behind)[:3]))
@@ -205,9 +206,10 @@ def _told(each: Padded, write: _Write, *, sure: bool) -> Failure:
         said += ", which is wrong where that place is ever one of a real row"
     instead = " in place of what fills these rows now" if cut_in(each.place) is None else ""
     without = f", as `{path}[:-1]`" if dim == "0" else f" of dimension {dim}"
+    every = " and ".join(dict.fromkeys([path, *(other.path for other in others)]))  # keys, and values at their places
     words = (
-        f"{line}; {whole}[{rows}:].fill_({path}.size({dim}) - 1){instead}, with {path} made one larger ahead of the "
+        f"{line}; {whole}[{rows}:].fill_({path}.size({dim}) - 1){instead}, with {every} made one larger ahead of the "
         "capture: its last place is for these rows, and no row of an input has it; what goes over all of "
-        f"{path} leaves out the last{without}. Zeros are no padding here: 0 is a place"
+        f"{every} leaves out the last{without}. Zeros are no padding here: 0 is a place"
     )
     return replace(BY_ID["size-frozen"].failure(said, frame), fix=f"before  {line}\nafter   {words}")
