@@ -13,6 +13,7 @@ import torch
 from paramgraph_kit.doctor.observe.captured_before import bodies_of, captured_before, written_in
 from paramgraph_kit.doctor.observe.captured_entries import above_of
 from paramgraph_kit.doctor.observe.captured_values import Use
+from paramgraph_kit.doctor.observe.graphed_by_torch import graphed_modules
 from paramgraph_kit.doctor.observe.held import cells_of, is_a, parameters_at, tensors_in
 from paramgraph_kit.doctor.observe.learning import learning
 from paramgraph_kit.doctor.observe.optimizers import state_begun_inside
@@ -29,6 +30,7 @@ def adopt(graphs: OwnGraphs, function: Callable[..., Any], given: Iterable[Any] 
     roots = [dict(enumerate([getattr(function, "__self__", function), *given])), getattr(plain, "__globals__", {})]
     roots += [{name: cell.cell_contents for name, cell in cells_of(plain).items()}] if is_a(plain, FunctionType) else []
     graphs.captured_before(captured_before(function, graphs.device, given), roots)
+    _adopt_graphed(graphs, roots)
     regions = [region for region in graphs.regions or () if not region.of_torch]
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         graphs.carried |= {storage_key(tensor) for region in regions for _, tensor in written_in(region)}
@@ -44,6 +46,19 @@ def adopt(graphs: OwnGraphs, function: Callable[..., Any], given: Iterable[Any] 
                     failure = state_begun_inside(optimizer, frame_at(use.code, use.node.lineno))
                     graphs.states.begun(region.graph, failure)
             _gradients(graphs, region, learn, [optimizer for optimizer, _ in steps])
+
+
+def _adopt_graphed(graphs: OwnGraphs, roots: Iterable[Any]) -> None:
+    """What torch has graphed in place of modules in reach, whatever function has asked for it."""
+    for each in graphed_modules(roots):
+        forward, backward = each.graphs
+        if forward in graphs:
+            continue
+        for graph in filter(None, each.graphs):
+            graphs.adopt(graph)
+            graphs.known[id(graph)].by_torch = True
+        if backward is not None:
+            graphs.graphed.belong(forward, backward)
 
 
 def _gradients(graphs: OwnGraphs, region: Region, learn: list[Region], optimizers: list[torch.optim.Optimizer]) -> None:

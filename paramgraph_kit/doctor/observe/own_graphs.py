@@ -154,9 +154,8 @@ class OwnGraphs:
             alike = [r for r in self.regions if (r.code, r.line) == line and r.values is not None]
             touched = [self.known[id(r.graph)].touched for r in alike]
             known = [r.values for r in alike if r.values is not None]
-            for region, values in zip(
-                alike, without_given_anew(known, touched) if len(alike) > 1 else (), strict=False
-            ):
+            anew = without_given_anew(known, touched) if len(alike) > 1 else ()
+            for region, values in zip(alike, anew, strict=False):
                 region.values = values
 
     def of(self, graph: object) -> OneGraph | None:
@@ -464,9 +463,10 @@ class OwnGraphs:
         return False
 
     def has_others(self, graphs: Iterable[object]) -> bool:
-        """Whether a graph was replayed that is none of these, and that torch has not captured."""
-        known = {id(graph) for graph in graphs}
-        return any(own.launched and not own.by_torch for key, own in self.known.items() if key not in known)
+        """Whether a graph was replayed that is none of these, nor of a region that torch has captured."""
+        known = {id(graph) for graph in (*graphs, *(g for r in self.regions or () for g in r.of_torch))}
+        rest = (own for key, own in self.known.items() if key not in known and own.launched)
+        return any(own.before or not own.by_torch for own in rest)
 
     def writes(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is memory that one of them writes."""
