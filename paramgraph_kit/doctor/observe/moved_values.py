@@ -67,6 +67,7 @@ from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.ran import has_run
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor, rate_where_read
 from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.observe.stepped_elsewhere import is_stepped_elsewhere
 from paramgraph_kit.doctor.observe.switched import is_switched_back
 from paramgraph_kit.doctor.observe.takes_tensors import is_number_elsewhere, takes_a_tensor
 from paramgraph_kit.driver.files import display_name, is_library
@@ -103,7 +104,7 @@ def moved_failures(region: Region, told: list[Failure]) -> Iterator[Failure]:
     read = dict[tuple[str, Frame | None], list[tuple[str, Failure]]]()
     every = by_own_names(region.values.moved.values()) if region.values is not None else []
     for moved in every:
-        if moved.part.endswith(LEARNS) and not _differentiates(region):
+        if (moved.part.endswith(LEARNS) and not _differentiates(region)) or is_stepped_elsewhere(moved, region):
             continue
         is_part = moved.part and moved.part != LENGTH
         if not is_part and moved.then[0] in WORDS and (is_unread(moved.use, moved.part) or is_in_key(moved.use)):
