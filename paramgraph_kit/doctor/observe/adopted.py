@@ -30,7 +30,8 @@ def adopt(graphs: OwnGraphs, function: Callable[..., Any], given: Iterable[Any] 
     roots = [dict(enumerate([getattr(function, "__self__", function), *given])), getattr(plain, "__globals__", {})]
     roots += [{name: cell.cell_contents for name, cell in cells_of(plain).items()}] if is_a(plain, FunctionType) else []
     graphs.captured_before(captured_before(function, graphs.device, given), roots)
-    _adopt_graphed(graphs, roots)
+    with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
+        _adopt_graphed(graphs, roots)
     regions = [region for region in graphs.regions or () if not region.of_torch]
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         graphs.carried |= {storage_key(tensor) for region in regions for _, tensor in written_in(region)}
