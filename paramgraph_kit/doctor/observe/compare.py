@@ -30,6 +30,7 @@ ANOTHER = "read a tensor that was another one in the next call"
 SIMULATED = str(Path(driver.__file__).parent / "sim")
 DECIDED = "read other numbers from a tensor of the CPU in the next call, and what these decide is fixed at capture"
 MORE = "operations more than the next"  # of a line that not each call runs as often
+OTHERS = " tensors in one call and "  # as where a line has left some without gradients
 ASKS = "it asks for "  # of a branch that both calls have taken the same way
 NOWHERE: Mapping[int, tuple[Frame, str]] = {}
 MOST = 4000  # differing operations that are aligned with care
@@ -192,7 +193,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
         code = "host-random" if drawn else "cpu-scalar-frozen"
         yield _failure(code, f"{a.name} read {then} from the CPU in one call and {now} in the next", a.place)
     if len(a.outside) != len(b.outside):
-        said = f"{a.name} got {len(a.outside)} tensors in one call and {len(b.outside)} in the next"
+        said = f"{a.name} got {len(a.outside)}{OTHERS}{len(b.outside)} in the next"
         yield _failure("size-frozen", said, a.place)
 
 

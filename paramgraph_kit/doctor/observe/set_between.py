@@ -28,7 +28,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.alike_answers import answers_alike
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
-from paramgraph_kit.doctor.observe.compare import differences
+from paramgraph_kit.doctor.observe.compare import OTHERS, differences
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.near_numbers import another
 from paramgraph_kit.doctor.observe.other_entries import Entries
@@ -143,6 +143,8 @@ class Setting:
             found = [*differences(steps, other.steps, random_drawn=False)] if other.ended is None else []
             told = [f for f in found if f.code in COUNTED] or [f for f in found if f.code == "stale-input"]
             told = self._of_it(told, steps, call)
+            if told and self.use.decides and all(OTHERS in f.message for f in told):  # `p.grad = None` runs nothing
+                yield BY_ID["branch-frozen"].failure(said, frame_at(self.use.code, self.use.node.lineno))
             yield from (replace(f, message=f"{f.message}: {said}", fix=self.words(f, then)) for f in told)
             if told:
                 return
