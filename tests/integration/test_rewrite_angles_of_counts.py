@@ -46,3 +46,30 @@ def test_an_angle_of_a_count_is_computed_as_exactly_as_python_does(text: str, wa
     assert fix is not None
     assert fix.complete, fix
     assert f"+        return 0.5 * x + {wanted}\n" in fix.diff, fix.diff
+
+
+FORCED = """
+import math
+class Forced:
+    def __init__(self):
+        self.t, self.u = 0.0, torch.zeros(8, device=device)
+    def rhs(self, u, t):
+        return math.{of}(3.0 * t) - u
+    def f(self, y):
+        self.u.add_(0.1 * self.rhs(self.u, self.t) * y)
+        self.t += 0.1
+        return self.u.clone()
+f = Forced().f
+args = (torch.ones(8, device=device),)
+"""
+
+
+@pytest.mark.parametrize(("of", "kind"), [("cos", ", dtype=torch.float64"), ("exp", "")])
+def test_a_fraction_of_which_a_helper_makes_an_angle_is_given_in_float64(of: str, kind: str, tmp_path: Path) -> None:
+    # GIVEN a time that goes to a helper, which makes an angle of it or does not WHEN it is given to each launch
+    names = run(FORCED.format(of=of), tmp_path)
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN an angle has all of Python's digits there
+    assert fix is not None
+    assert fix.complete, fix
+    assert f"+t_in = torch.zeros((){kind}, device=device)\n" in fix.diff, fix.diff

@@ -329,7 +329,7 @@ def feed(
         name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - only_sized(source, each)
     }
     known_whole = full.whole(together)
-    fine = {source.text(node) for _, node, _ in fed if full.cancels(source, node)}
+    fine = {source.text(node) for _, node, _ in fed if full.cancels(source, node) or full.turns(source, node)}
     fine -= {source.text(n) for _, n, _ in fed if isinstance(source.parents.get(n), (ast.Subscript, ast.Slice))}
     own, of_arguments = local - set(arguments), set(arguments)  # what is of a size that an argument has
     for each in together:

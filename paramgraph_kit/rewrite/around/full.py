@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from paramgraph_kit.rewrite.expressions.numbers.readings import PERIODIC
 from paramgraph_kit.rewrite.source.edits import Source
 from paramgraph_kit.rewrite.source.place import Form, called, fresh, target_of
 
@@ -32,6 +33,21 @@ def cancels(source: Source, node: ast.expr) -> bool:
     above = source.parents.get(power) if isinstance(power, ast.BinOp) and isinstance(power.op, ast.Pow) else None
     taken = isinstance(above, ast.BinOp) and isinstance(above.op, ast.Sub) and above.right is power
     return taken and isinstance(power, ast.BinOp) and power.right is node
+
+
+def turns(source: Source, node: ast.expr) -> bool:
+    """Whether a number is given to a function of the file that makes an angle of it: ``self.rhs(u, self.t)``."""
+    call = source.parents.get(node)
+    if not isinstance(call, ast.Call) or node not in call.args:
+        return False
+    for function in (n for n in source.parents if isinstance(n, ast.FunctionDef) and n.name == called(call)):
+        names = [each.arg for each in function.args.args]
+        at = call.args.index(node) + (names[:1] == ["self"] and isinstance(call.func, ast.Attribute))
+        angles = (n for n in ast.walk(function) if isinstance(n, ast.Call) and called(n) in PERIODIC)
+        read = {n.id for angle in angles for n in ast.walk(angle) if isinstance(n, ast.Name)}
+        if not read.isdisjoint(names[at : at + 1]):
+            return True
+    return False
 
 
 def whole(statements: Iterable[ast.stmt]) -> set[str]:

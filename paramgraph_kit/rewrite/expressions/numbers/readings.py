@@ -13,7 +13,7 @@ from paramgraph_kit.rewrite.source.written_after import written_after
 
 _ONE = re.compile(r" of \w+\[\]")
 # Functions of numpy's and of math that torch has by the same name.
-_PERIODIC = ("cos", "sin", "tan")
+PERIODIC = ("cos", "sin", "tan")  # float32 has few digits of what is left of a large angle
 _SAME = frozenset(
     """sqrt exp log log2 log10 log1p expm1 sin cos tan tanh abs floor ceil isnan isinf isfinite sign square""".split()  # noqa: SIM905
 )
@@ -130,7 +130,7 @@ def of_torch(place: Place, call: ast.Call) -> list[Edit]:
     found = [place.source.replace(owner, "torch")]
     if place.text(owner) == "math" and called(call) in ("ceil", "floor", "trunc"):
         found.append(written_after(place.source, call, ".long()"))
-    if called(call) in _PERIODIC and (counts := [*_counts(place, call)]):
+    if called(call) in PERIODIC and (counts := [*_counts(place, call)]):
         found += [
             *(written_after(place.source, n, ".double()") for n in counts),
             written_after(place.source, call, ".float()"),
