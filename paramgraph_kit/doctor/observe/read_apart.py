@@ -19,7 +19,7 @@ from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
 
 APART = "read another one of this call's own tensors in the next"  # what a message has then
-_PICKS = (ast.Subscript, ast.IfExp, ast.Call)
+_PICKS = (ast.Subscript, ast.IfExp)
 
 
 def problems(pairs: Iterable[tuple[Step, Step]], code: str) -> Iterator[Failure]:
@@ -71,4 +71,4 @@ def picked_at(place: Place) -> Frame | None:
 
 
 def _picks(node: ast.stmt) -> bool:
-    return any(isinstance(n, _PICKS[:2]) for n in ast.walk(node))
+    return any(isinstance(n, _PICKS) for n in ast.walk(node))
