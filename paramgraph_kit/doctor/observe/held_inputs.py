@@ -121,6 +121,8 @@ class HeldInputs:
             now = places.get(key) if of == number else None
             if now is None or now.key == then.key:
                 continue
+            if {*now.chains}.isdisjoint(then.chains) and any(_has_moved(chain, key, places) for chain in then.chains):
+                continue  # a list that has gone leaves its id to the next, by another name
             if now.key not in self._readers and (number, then.key) not in self._written:
                 running = tuple((frame.f_code, frame.f_lineno) for frame in frames)
                 in_part = now.kind.shape != then.kind.shape or len(self._readers.get(then.key, ())) > 1
@@ -165,6 +167,11 @@ class HeldInputs:
                 written = as_large(moved, path, f"{path}.copy_(new)")
                 fix = f"before  {path} = new\nafter   {written}, ahead of {frame.text}"
                 yield replace(BY_ID["stale-input"].failure(text, frame), fix=fix)
+
+
+def _has_moved(chain: Chain, key: Key, places: Mapping[Key, _Held]) -> bool:
+    """Whether what was a place's name is that of another one now."""
+    return any(chain in held.chains for other, held in places.items() if other != key)
 
 
 def _places(device: str, roots: Iterable[Any]) -> dict[Key, _Held]:
