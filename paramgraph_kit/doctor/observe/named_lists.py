@@ -55,11 +55,14 @@ def _waiting_in(value: Any) -> Any:
 
 
 def bound_at(code: CodeType, name: str) -> Iterator[Frame]:
-    """The lines of a function, or else of its file, that give a list's name something else than an empty one."""
+    """The lines of a function, or else of its file, that give a list's name what a call makes of what it was given.
+
+    A list that is written out has what it has twice on purpose: ``pair = [state, state]``.
+    """
     tree, last = tree_of(code.co_filename), name.rpartition(".")[2]
     for nodes in ([*nodes_of(code)], [*every(tree)] if tree is not None else []):
         given = [n for n in nodes if isinstance(n, ast.Assign) and last in [last_name(t) for t in n.targets]]
-        lines = [n.lineno for n in given if any(isinstance(part, ast.Name) for part in ast.walk(n.value))]
+        lines = [n.lineno for n in given if isinstance(n.value, ast.Call) and (n.value.args or n.value.keywords)]
         yield from (frame_at(code, line) for line in lines)
         if lines:
             return
