@@ -71,10 +71,22 @@ def of_a_level(x: torch.Tensor) -> torch.Tensor:
     return x.unbind(0)[Level.now] * 2
 
 
+class Picker:
+    def __init__(self) -> None:
+        self.row = 0
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        return x.relu().unbind(0)[self.row]
+
+
+PICKER = Picker()
+
+
 def levels() -> None:
     for level in range(3):
-        Level.now = level
+        Level.now = PICKER.row = level
         of_a_level(X)
+        PICKER.step(X)
 
 
 class Turns:
@@ -127,11 +139,13 @@ def test_an_order_of_chance_is_told_ahead_of_a_branch_of_chance() -> None:
 
 def test_a_level_that_a_loop_around_sets_and_a_count_that_moves_are_told() -> None:
     # GIVEN a number that a loop sets, and one that a step counts, each of which picks a view
-    # WHEN both steps are diagnosed
+    # WHEN the steps are diagnosed
     level, turns = pgk.diagnose(of_a_level, X), pgk.diagnose(Turns().step, X)
+    plain = pgk.diagnose(PICKER.step, X)
 
     # THEN each line that picks is told
     assert "return x.unbind(0)[Level.now] * 2" in [f.frame.text for f in level.failures if f.frame]
+    assert [f.frame.text for f in plain.failures if f.frame] == ["return x.relu().unbind(0)[self.row]"]
     assert "return rows[self.t % 3] * 2" in [f.frame.text for f in turns.failures if f.frame]
 
 

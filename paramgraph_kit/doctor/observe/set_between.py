@@ -34,6 +34,7 @@ from paramgraph_kit.doctor.observe.near_numbers import another
 from paramgraph_kit.doctor.observe.other_entries import Entries
 from paramgraph_kit.doctor.observe.picked_tensors import picks_by, picks_words
 from paramgraph_kit.doctor.observe.rate_words import rate_in_a_tensor
+from paramgraph_kit.doctor.observe.read_apart import returned
 from paramgraph_kit.doctor.observe.replayed_by import graphs_of, replays_it
 from paramgraph_kit.doctor.observe.short_names import first_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
@@ -121,8 +122,9 @@ class Setting:
         known = any(self.key or u.node.lineno == self.use.node.lineno for u in same)
         return known and not (self.use.decides and not self.key and answers_alike(self.use))
 
-    def problems(self, steps: list[Step], call: Callable[[], Call]) -> Iterator[Failure]:
+    def problems(self, base: Call, call: Callable[[], Call]) -> Iterator[Failure]:
         """What is frozen because of that: a call with another number shows it."""
+        steps = base.steps
         if self.key or self.failure is not None:
             if self.mode_of is None or self._is_minded(self.mode_of, steps, call):
                 yield self.told()
@@ -141,6 +143,7 @@ class Setting:
             finally:
                 self.use.write(then)
             found = [*differences(steps, other.steps, random_drawn=False)] if other.ended is None else []
+            found += returned(base, other, self.use.code) if other.ended is None else []
             told = [f for f in found if f.code in COUNTED] or [f for f in found if f.code == "stale-input"]
             told = self._of_it(told, steps, call)
             if told and self.use.decides and all(OTHERS in f.message for f in told):  # `p.grad = None` runs nothing

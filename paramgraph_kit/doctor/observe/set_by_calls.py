@@ -153,7 +153,7 @@ def _problems(
             if each.is_called or not _is_made_ahead(each.use, base):
                 yield from told_apart(each, found)
             continue
-        frozen = each.problems(base.steps, lambda: caller.call(caller.args, caller.kwargs, drawing=base.number))
+        frozen = each.problems(base, lambda: caller.call(caller.args, caller.kwargs, drawing=base.number))
         if each.is_called is not False:
             yield from frozen
             if each.entries is not None and not each.entries.is_seen:
