@@ -9,11 +9,10 @@ import ast
 from collections.abc import Collection, Iterator, Set
 from types import CodeType
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.explain.syntax import LOOPS, nodes_of
 
 _GATHERS = ("append", "add", "extend", "update", "insert", "remove", "discard", "setdefault")
 _LEAVES = (ast.Continue, ast.Break)
-_LOOPS = (ast.For, ast.While)
 
 
 def follows(code: CodeType, line: int, asked: Collection[int]) -> bool:
@@ -25,7 +24,7 @@ def follows(code: CodeType, line: int, asked: Collection[int]) -> bool:
 
 
 def _tests(nodes: list[ast.AST], line: int) -> Iterator[ast.expr]:
-    loops = [n for n in nodes if isinstance(n, _LOOPS) and _within(n, line)]
+    loops = [n for n in nodes if isinstance(n, LOOPS) and _within(n, line)]
     for node in nodes:
         if isinstance(node, (ast.If, ast.While)):
             leaves = isinstance(node.body[-1], _LEAVES) and (node.end_lineno or line) < line
@@ -36,7 +35,7 @@ def _tests(nodes: list[ast.AST], line: int) -> Iterator[ast.expr]:
             yield node.iter
 
 
-def _within(node: ast.If | ast.For | ast.While, line: int) -> bool:
+def _within(node: ast.If | ast.For | ast.AsyncFor | ast.While, line: int) -> bool:
     return node.body[0].lineno <= line <= (node.end_lineno or 0)
 
 

@@ -13,7 +13,7 @@ from paramgraph_kit.driver.tensors import same_place
 from paramgraph_kit.driver.torch_names import torch_name
 
 _has_kernel = torch_name("_dispatch_has_computed_kernel_for_dispatch_key")
-Origin = tuple[int, int, tuple[int, ...]]
+Origin = tuple[int, int, tuple[int, ...]]  # a maker's number, and where in its result it lies: an offset, and strides
 OUTPUTS = 16  # bits of a maker's number that say which of its results it is
 NO_KERNELS = ("detach", "alias", "lift_fresh")  # operations that give what they are given
 Value = int | float | bool | complex

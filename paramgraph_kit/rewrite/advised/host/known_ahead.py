@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from paramgraph_kit.rewrite.advised.host.ways_ahead import GROWS, Frame, Ways, levels
+from paramgraph_kit.rewrite.advised.host.ways_ahead import CHANGES, Frame, Ways, levels
 from paramgraph_kit.rewrite.source.edits import Function, is_method, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import called, value_of
@@ -173,7 +173,7 @@ class Ahead(Ways):
             if name == "self" or _is_a_number(place.arguments.get(name)):
                 return ast.Name(name, ast.Load())
             raise _NotKnown
-        made = [self.statement(n) for n in given]
+        made = [self.place.source.statement_of(n) for n in given]
         one = made[0] if len(made) == 1 else None
         if not isinstance(one, ast.Assign) or len(one.targets) != 1 or one.lineno >= frame.at.lineno:
             raise _NotKnown
@@ -370,7 +370,7 @@ class Ahead(Ways):
         changes = any(isinstance(n, (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom)) for n in every)
         changes |= any(isinstance(n, (ast.Attribute, ast.Subscript)) and isinstance(n.ctx, ast.Store) for n in every)
         calls = [n for n in every if isinstance(n, ast.Call)]
-        grows = any(called(n) in GROWS or is_drawn(n) or called(n) == "next" for n in calls)
+        grows = any(called(n) in CHANGES or is_drawn(n) or called(n) == "next" for n in calls)
         return not changes and not grows and all(n is node or self._is_pure(n) for n in calls if called(n) != name)
 
     # when what is read gets its values
@@ -405,19 +405,13 @@ class Ahead(Ways):
         for call in (n for part in level.function.body for n in within(part) if isinstance(n, ast.Call)):
             if call is inner or function.name not in self.comes_to(called(call)):
                 continue
-            at = self.statement(call)
+            at = self.place.source.statement_of(call)
             shared = self.loops(call, level.function) & self.loops(level.at, level.function)
-            if at is None or at is level.at or shared or at.lineno < level.at.lineno:
+            if at is level.at or shared or at.lineno < level.at.lineno:
                 raise _NotKnown
         again = inner is not None and bool(self.loops(inner, level.function))
         if again and inner is not None and function.name in self.comes_to(called(inner)):
             raise _NotKnown
-
-
-def _is_bound(value: ast.expr, name: str) -> bool:
-    """Whether a comprehension gives a name its values."""
-    targets = (n.target for n in ast.walk(value) if isinstance(n, ast.comprehension))
-    return any(isinstance(n, ast.Name) and n.id == name for target in targets for n in ast.walk(target))
 
 
 def _stores(node: ast.AST, name: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 
-GROWS = ("append", "extend", "pop", "popleft", "insert", "update", "clear", "remove", "appendleft")
+CHANGES = ("append", "extend", "pop", "popleft", "insert", "update", "clear", "remove", "appendleft")
 _DEEP = 6
 _IN_PLACE = re.compile(r"[^_]_$")
 
@@ -47,10 +47,10 @@ class Ways:
             return
         calls = [*self.calls_of(function)]
         for call in calls:
-            outer, line = place.source.function_of(call), self.statement(call)
-            if outer is None or outer is function or line is None:
+            outer = place.source.function_of(call)
+            if outer is None or outer is function:
                 continue
-            for above in self.ways(outer, line, deep + 1):
+            for above in self.ways(outer, place.source.statement_of(call), deep + 1):
                 yield Frame(function, at, above, call)
         if not calls:
             yield Frame(function, at)
@@ -76,21 +76,13 @@ class Ways:
                 if type(held).__name__ == owner.name:
                     yield node
 
-    def statement(self, node: ast.AST) -> ast.stmt | None:
-        """The statement that a node stands in."""
-        above: ast.AST | None = node
-        while above is not None and not isinstance(above, ast.stmt):
-            above = self.place.source.parents.get(above)
-        return above
-
     def stores(self, path: str) -> Iterator[tuple[Function, ast.stmt]]:
         """The lines of functions that give a path another value, but where objects are made."""
         for function in (n for n in self.place.source.parents if isinstance(n, Function) and n.name != "__init__"):
             nodes = [n for part in function.body for n in within(part)]
             shared = {name for n in nodes if isinstance(n, (ast.Global, ast.Nonlocal)) for name in n.names}
             for node in (n for n in nodes if _changes(n, path, shared, function)):
-                if (statement := self.statement(node)) is not None:
-                    yield function, statement
+                yield function, self.place.source.statement_of(node)
 
     def comes_to(self, *names: str) -> set[str]:
         """Some names, with those of all that the file's functions of these names call, and so on."""
@@ -151,6 +143,6 @@ def _changes(node: ast.AST, path: str, shared: Collection[str], function: Functi
             return False
         return "." in target or target not in locals_of(function)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        changes = node.func.attr in GROWS or _IN_PLACE.search(node.func.attr)
+        changes = node.func.attr in CHANGES or _IN_PLACE.search(node.func.attr)
         return bool(changes) and path_of(node.func.value).rpartition(".")[2] == last
     return False

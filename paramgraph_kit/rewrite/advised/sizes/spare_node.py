@@ -63,7 +63,7 @@ def spare_node_of_a_helper(place: Place) -> str:
     if value is None or helper is None or not isinstance(mask, (ast.Name, ast.Compare)):
         return ""
     calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == helper.name]
-    made = _statement_of(place, calls[0]) if len(calls) == 1 else None
+    made = place.source.statement_of(calls[0]) if len(calls) == 1 else None
     target, function = target_of(made), place.source.function_of(made) if made is not None else None
     plain = isinstance(made, ast.Assign) and made.value is calls[0] and not calls[0].keywords and calls[0].args
     takes = helper.args.kwonlyargs or helper.args.vararg or helper.args.kwarg or helper.args.defaults
@@ -98,7 +98,7 @@ def _between(place: Place, function: Function, target: ast.Name, line: int) -> t
     if not early:
         return None
     n = fresh("n_nodes", {each.id for each in ast.walk(function) if isinstance(each, ast.Name)})
-    end = _statement_of(place, last)
+    end = place.source.statement_of(last)
     result = target_of(end)
     whole = isinstance(end, ast.Assign) and end.value is last
     cut = (
@@ -133,10 +133,3 @@ def _is_read_otherwise(function: ast.AST, target: ast.Name, layers: list[ast.Cal
     every = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == target.id)
     later = [n for n in every if isinstance(n.ctx, ast.Load) and n.lineno > target.lineno]
     return any(id(n) not in given for n in later)
-
-
-def _statement_of(place: Place, node: ast.AST) -> ast.stmt:
-    above: ast.AST = node
-    while not isinstance(above, ast.stmt):
-        above = place.source.parents[above]
-    return above
