@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name
-from paramgraph_kit.doctor.observe.kept_results import KEEPS
+from paramgraph_kit.doctor.observe.added_to_lists import KEEPS
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.loops.one_round import Round, Rounds
 from paramgraph_kit.rewrite.loops.spans import Block

@@ -31,6 +31,7 @@ from paramgraph_kit.doctor.explain.syntax import (
 )
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import NUMBERS
+from paramgraph_kit.doctor.observe.added_to_lists import KEEPS
 from paramgraph_kit.doctor.observe.captured_values import has_modes
 from paramgraph_kit.doctor.observe.copied_names import cloned_at
 from paramgraph_kit.doctor.observe.counted_inside import counts_itself
@@ -39,7 +40,7 @@ from paramgraph_kit.doctor.observe.freed_words import is_of
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.graphed_by_torch import minds_its_mode
 from paramgraph_kit.doctor.observe.held import addresses_of, is_a
-from paramgraph_kit.doctor.observe.kept_results import KEEPS, kept_by, with_clone
+from paramgraph_kit.doctor.observe.kept_results import kept_by, with_clone
 from paramgraph_kit.doctor.observe.lines_behind import APART, LinesBehind, codes_of
 from paramgraph_kit.doctor.observe.moved_values import (
     EXCHANGES,

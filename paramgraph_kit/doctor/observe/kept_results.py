@@ -17,15 +17,16 @@ from torch.utils._pytree import tree_leaves
 
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.added_to_lists import KEEPS, added_to, is_computed
 from paramgraph_kit.doctor.observe.captured_values import path_value
-from paramgraph_kit.doctor.observe.copied_names import clone_of, cloned_at, copied_at, copy_of, grouped
+from paramgraph_kit.doctor.observe.copied_names import clone_of, cloned_at, copied_at, copy_of, grouped, with_copies
 from paramgraph_kit.doctor.observe.given_away import GivenAway
 from paramgraph_kit.doctor.observe.given_results import comprehended, may_call, of_empty, of_future, of_object
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.held_in_line import HeldInLines
 from paramgraph_kit.doctor.observe.held_over import HeldOver
 from paramgraph_kit.doctor.observe.kept_at_once import AtOnce, LinesOfReplays
-from paramgraph_kit.doctor.observe.kept_if_better import added_to_what_was, kept_now, may_be, of_round_before, taken_by
+from paramgraph_kit.doctor.observe.kept_if_better import kept_now, may_be, of_round_before, taken_by
 from paramgraph_kit.doctor.observe.kept_rows import lists_in, may_be_kept, result_in_row, row_of, row_with_clones
 from paramgraph_kit.doctor.observe.named_lists import MOST, HostsThatWait, bound_at, named_in, taken_of
 from paramgraph_kit.doctor.observe.places import Place, frames_of_all, frames_of_the_user
@@ -34,8 +35,6 @@ from paramgraph_kit.doctor.observe.results_by_name import result_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.trace.model import Failure, Frame
 
-KEEPS = ("append", "add", "appendleft", "setdefault")
-_GROW = (*KEEPS, "extend", "insert", "update", "put", "put_nowait")
 _MOST_LOOKS = 64  # replays behind which all objects are looked at
 _SAID = "it is kept as it is, and each further replay writes to the same memory"
 SAID_OF_HOST = "it is kept as it is, and each further copy from the device writes to the same memory of the host"
@@ -334,12 +333,12 @@ def with_clone(node: ast.AST, what: ast.expr, held: Any = None) -> tuple[str, st
 
     ``held``: what has such tuples already, and shows which of their parts are tensors.
     """
-    line, kept = ast.unparse(node), ast.unparse(what)
-    line = line[1:-1] if isinstance(node, ast.Yield) else line  # which stands in brackets
-    at = line.rfind(kept) if isinstance(node, (ast.Assign, ast.Yield)) else line.find(kept, line.find("("))
-    at = line.find(kept) if at < 0 else at  # kept += [f(x) for x in xs]
     cloned = row_with_clones(what, held) or clone_of(node, what)
-    return line, f"{line[:at]}{cloned}{line[at + len(kept) :]}" if at >= 0 else cloned
+    if not any(each is what for each in ast.walk(node)):
+        return ast.unparse(node), cloned
+    before, after = with_copies(node, {what: cloned})
+    in_brackets = isinstance(node, ast.Yield)
+    return (before[1:-1], after[1:-1]) if in_brackets else (before, after)
 
 
 def of_host(failure: Failure) -> Failure:
@@ -405,7 +404,8 @@ def _kept_at(kept: _Kept) -> Iterator[Failure]:
     others = [(code, n.rpartition(".")[2], [*nodes_of(code)]) for code, n in kept.named if code is not kept.code]
     places = [(kept.code, each, nodes) for each in names for nodes in ([*nodes_of(kept.code)], whole)]
     for code, last, nodes in [*places[:1], *others, *places[1:]]:  # those of its name in the file may be of other lists
-        found = [(node, what) for node in nodes for what in [_added(node, last)] if may_be_kept(what)]
+        found = [(node, what) for node in nodes for what in [added_to(node, last)] if may_be_kept(what)]
+        found = [pair for pair in found if not is_computed(pair[1])] or found
         for node, what in found:
             if filled := of_empty(kept.code, kept.held, what, _tensors):
                 yield from filled
@@ -430,36 +430,6 @@ def _of_entries(failure: Failure, what: ast.expr, held: Any) -> Failure:
         return replace(failure, fix=failure.fix.replace(cloned, f"copy.deepcopy({name})"))
     each = f"{{k: v.clone() if torch.is_tensor(v) else v for k, v in {name}.items()}}"
     return replace(failure, fix=failure.fix.replace(cloned, each)) if whole else failure
-
-
-def _added(node: ast.AST, name: str) -> ast.expr | None:
-    """What a statement adds to the list of a name."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROW and node.args:
-        return _each(node.args[-1]) if _is_named(node.func.value, name) else None
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        return node.value if _is_named(node.targets[0].value, name) else None
-    if isinstance(node, ast.AugAssign) and _is_named(node.target, name):
-        return _each(node.value)
-    if isinstance(node, ast.Assign) and last_name(node.targets[0]) == name and (more := added_to_what_was(node)):
-        return more
-    comprehends = isinstance(node, ast.Assign) and isinstance(node.value, (ast.ListComp, ast.DictComp))
-    if isinstance(node, ast.Assign) and comprehends and last_name(node.targets[0]) == name:
-        return node.value.elt if isinstance(node.value, ast.ListComp) else node.value.value  # type: ignore[attr-defined]
-    return None
-
-
-def _each(value: ast.expr) -> ast.expr:
-    """What each entry is of what a comprehension makes; of a list, the list."""
-    return value.elt if isinstance(value, (ast.ListComp, ast.GeneratorExp)) else value
-
-
-def _is_named(node: ast.expr, name: str) -> bool:
-    """Whether a list is called so, or is one of those in what is called so."""
-    if name.endswith("]"):
-        return isinstance(node, ast.Subscript) and ast.unparse(node).endswith(name)
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return last_name(node) == name
 
 
 def _failure(code: CodeType, node: Any, what: ast.expr, held: Any = None) -> Failure:

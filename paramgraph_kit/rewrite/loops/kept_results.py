@@ -9,7 +9,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from paramgraph_kit.doctor.explain.syntax import elements_of, last_name
-from paramgraph_kit.doctor.observe.kept_results import KEEPS
+from paramgraph_kit.doctor.observe.added_to_lists import KEEPS
 from paramgraph_kit.rewrite.source.edits import Function, path_of
 
 _KEEPS = frozenset((*KEEPS, "extend", "insert", "update", "push", "put", "store", "remember", "save"))
