@@ -178,6 +178,8 @@ def same_table(what: str, at: ast.AST | None, parents: _Parents) -> str:
     if len(tables) != 1:
         return ""
     test = tables[0]
+    if at is not None and (own := _class_of(at, parents)) is not _class_of(test, parents) and _has_captures(own):
+        return ""  # a class beside that with the table, whose graphs are kept in another way
     key, table, function = test.left, ast.unparse(test.comparators[0]), _function(test, parents)
     names = {n.id for n in ast.walk(ast.parse(what)) if isinstance(n, ast.Name)}
     known = {a.arg for a in function.args.args} if isinstance(function, FUNCTIONS) else set()
@@ -195,6 +197,11 @@ def same_table(what: str, at: ast.AST | None, parents: _Parents) -> str:
     if len(pairs) > 1:
         return f"it goes into the key, {', '.join(f'`{new}` for `{old}`' for old, new in pairs.items())}"
     return f"in {table}, `{_wider(key, what)}` for its key `{ast.unparse(key)}`"
+
+
+def _has_captures(kind: ast.AST | None) -> bool:
+    nodes = ast.walk(kind) if kind is not None else ()
+    return any(isinstance(n, ast.With) and any(map(captures, n.items)) for n in nodes)
 
 
 def _wider(key: ast.expr, what: str) -> str:

@@ -20,7 +20,7 @@ def in_own_table(fix: str, files: Iterable[str]) -> str:
     found = _EACH.search(fix)
     trees = [tree for file in {*files} if (tree := tree_of(file)) is not None]
     tables = {name for tree in trees for name in _tables(tree)}
-    if found is None or len(tables) != 1:
+    if found is None or len(tables) != 1 or any(map(_keeps_one, trees)):
         return fix
     (table,) = tables
     if any(_is_gone_through(tree, table) for tree in trees):
@@ -113,6 +113,14 @@ def _tables(tree: ast.AST) -> Iterator[str]:
             )
             if own and not isinstance(target.slice, (ast.Constant, ast.Slice)):
                 yield ast.unparse(target.value)
+
+
+def _keeps_one(tree: ast.Module) -> bool:
+    """Whether a class with captures has no table of them, beside one that has."""
+    kinds = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    nodes = [n for kind in kinds for n in ast.walk(kind) if isinstance(n, ast.With) and any(map(captures, n.items))]
+    alone = [k for k in kinds if any(n in nodes for n in ast.walk(k)) and not any(True for _ in _tables(k))]
+    return bool(alone) and len(alone) < len([k for k in kinds if any(n in nodes for n in ast.walk(k))])
 
 
 def _is_known(tree: ast.Module, table: str, what: str) -> bool:

@@ -30,6 +30,7 @@ from paramgraph_kit.doctor.observe.alike_answers import answers_alike
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.compare import OTHERS, differences
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
+from paramgraph_kit.doctor.observe.methods_own import class_of_method
 from paramgraph_kit.doctor.observe.near_numbers import another
 from paramgraph_kit.doctor.observe.other_entries import Entries
 from paramgraph_kit.doctor.observe.picked_tensors import picks_by, picks_words
@@ -429,8 +430,13 @@ def _has_variable(scope: Scope, code: CodeType, name: str) -> bool:
 
 
 def _may_be_made(node: ast.expr, scope: Scope, search: Search, owner: Any) -> bool:
-    """Whether a variable of a function may be an object: not where each line that gives it one makes another class."""
-    name = ast.unparse(node)
+    """Whether a variable of a function may be an object: not where each line that gives it one makes another class.
+
+    Nor where it is a method's own object, of a class which that object is none of.
+    """
+    name, kind = ast.unparse(node), class_of_method(tree_of(scope.file), scope.body, ast.unparse(node))
+    if kind and kind not in [each.__name__ for each in (owner if isinstance(owner, type) else type(owner)).__mro__]:
+        return False
     assigns = [n for n in ast.walk(scope.body) if isinstance(n, ast.Assign)]
     values = [n.value for n in assigns if any(ast.unparse(t) == name for t in n.targets)]
     made = [search._value(v.func) if isinstance(v, ast.Call) else None for v in values]

@@ -31,7 +31,7 @@ from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unb
 from paramgraph_kit.doctor.observe.host_tests import decides_alone_in_key
 from paramgraph_kit.doctor.observe.lies import is_copied_from
 from paramgraph_kit.doctor.observe.made_first import is_made_where_absent
-from paramgraph_kit.doctor.observe.own_regions import all_blocks
+from paramgraph_kit.doctor.observe.made_with_captures import is_made_with_capture
 from paramgraph_kit.doctor.observe.picked_tensors import PICKS, picks_words
 from paramgraph_kit.doctor.observe.places import line_of
 from paramgraph_kit.doctor.observe.replayed_by import graphs_of, replays_it
@@ -236,7 +236,8 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
         for place, target, statement in _setters(use, owner, scopes):
             search = _Calls(place, use, owner, scopes)
             is_tensor = is_a(use.value(), torch.Tensor)
-            begins = is_tensor and (_is_captured_with(place, statement) or is_made_where_absent(place.node, statement))
+            is_begun = is_made_with_capture(place.node, statement) or is_made_where_absent(place.node, statement)
+            begins = is_tensor and is_begun
             if begins or (is_tensor and writes_in_place(statement)) or _is_run(place, ran, search):
                 continue
             between = search.between(function)
@@ -432,20 +433,6 @@ def _is_run(place: _Place, ran: list[CodeType], search: _Calls) -> bool:
     lines = {(code.co_filename, code.co_firstlineno) for code in ran}
     waiting = [each for each in search.places if (each.file, first_line(each.node)) in lines]
     return any(search.may_be(call, each) for each in waiting for call in each.calls)
-
-
-@lru_cache(maxsize=64)
-def _is_captured_with(place: _Place, statement: ast.stmt) -> bool:
-    """Whether a line is in a capture, or next to one: it makes what is captured there."""
-    blocks = [n for n in ast.walk(place.node) if isinstance(n, ast.With)]
-    captures = {id(n) for block in blocks if any(map(_is_capture, block.items)) for n in ast.walk(block)}
-    beside = (part for each in all_blocks(place.node) if statement in each for part in each)
-    held = (n for part in beside if isinstance(part, ast.With) for n in ast.walk(part))
-    return id(statement) in captures or any(id(n) in captures for n in held)
-
-
-def _is_capture(item: ast.withitem) -> bool:
-    return isinstance(item.context_expr, ast.Call) and last_name(item.context_expr.func) == "graph"
 
 
 @lru_cache(maxsize=64)

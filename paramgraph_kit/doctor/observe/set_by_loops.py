@@ -38,6 +38,7 @@ from paramgraph_kit.doctor.observe.loop_state import (
     Given,
 )
 from paramgraph_kit.doctor.observe.loop_values import PLAIN, attribute, entry
+from paramgraph_kit.doctor.observe.made_with_captures import is_made_with_its_capture
 from paramgraph_kit.doctor.observe.optimizers import ZERO
 from paramgraph_kit.doctor.observe.other_entries import Change, Entries, changes_by, has_entries
 from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN, Setting, step_of
@@ -89,6 +90,10 @@ def moved(found: Found, *, is_ahead: bool = False) -> Iterator[tuple[Given, Any]
         if not late:
             continue
         now = value_of(owner, name)
+        if is_a(now, torch.Tensor):  # the input of a bucket is made with its graph
+            late = [n for n in late if not is_made_with_its_capture(found.given[n].file, found.given[n].node)]
+            if not late:
+                continue
         is_begun = 0 in numbers or all(n >= 0 for n in numbers) or is_ahead
         values = [v for n in numbers if n for v in found.values[abs(n)]] + ([now] if is_begun else [])
         if all(_is_alike(v, values[0]) for v in values):
