@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe.optimizers import state_begun_inside
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.own_regions import Region
 from paramgraph_kit.doctor.observe.source_lines import frame_at
+from paramgraph_kit.doctor.observe.zeroed_ahead import learning_in
 from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 
 
@@ -81,6 +82,9 @@ def _gradients(graphs: OwnGraphs, region: Region, learn: list[Region], optimizer
             made |= {storage_key(grad)} if makers else set()
     codes = [code for code, _, _ in bodies_of(region)]
     graphs.between.adopt(region.graph, region, codes, written, read, made)
+    if id(region.graph) in known and not stepped and not written:
+        used = {name for code in codes for name in code.co_names}
+        graphs.between.bare.learns(region, [p for p in learning_in(region, used) if p.grad is None])
     met = {storage_key(t) for pair in (written, read) for each in pair.items() for t in each}
     graphs.flow.adopt(region.graph, met | own.reads.keys())
 

@@ -18,6 +18,7 @@ import torch
 from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.around_replays import gradients_nulled, keeps
+from paramgraph_kit.doctor.observe.bare_steps import BareSteps
 from paramgraph_kit.doctor.observe.cleared import gradients_given
 from paramgraph_kit.doctor.observe.held import parameters_at
 from paramgraph_kit.doctor.observe.learning import ZEROS, learning
@@ -50,6 +51,7 @@ class _Learned:
     once: int = 0  # uses of what one has made
     most: int = 0
     begun: int = 0  # calls of zero_grad() ahead of its capture
+    nulled: bool = False  # a line is told that sets them to None
     put_back: bool = False  # gradients are as before its capture: a later call found them so
     stepped: dict[int, Place] = field(default_factory=dict)  # parameters that a step of this call moves, and where
 
@@ -69,6 +71,7 @@ class GradientsBetween:
         self._stepped: set[int] = set()  # parameters whose step the capture has that is under way
         self._read: dict[int, list[tuple[Any, int, Any]]] = {}  # parameters, and the gradients that a graph steps with
         self._nulled: dict[tuple[CodeType, int], Failure] = {}
+        self.bare = BareSteps()
 
     def begin(self) -> None:
         """A capture begins."""
@@ -132,6 +135,7 @@ class GradientsBetween:
     def launched(self, graph: object, anew: bool, place: Place, ran: Collection[CodeType] = ()) -> None:
         """A graph is replayed; ``anew``: with other inputs than at its latest replay; ``ran``: functions that have."""
         self._steps_with(graph, place, ran)
+        self.bare.launched(graph)
         if (own := self._known.get(id(graph))) is None:
             return
         own.replays += 1 if anew or not own.replays else 0
@@ -170,6 +174,7 @@ class GradientsBetween:
         if captured:
             self._stepped |= {storage_key(p) for p in parameters_at(optimizer)}
             return
+        self.bare.steps(optimizer, place)
         used = {}
         for parameter in parameters_at(optimizer):
             key = storage_key(parameter)
@@ -219,6 +224,7 @@ class GradientsBetween:
         for own in self._captured:
             own.put_back = any(p is not None and id(p) not in stay for p in (ref() for ref in own.parameters))
         self._captured, self._left_there = [], []
+        self.bare.returned()
 
     def _left(self, own: _Learned) -> None:
         """What a call leaves of the gradients that a graph of before writes, and that it has stepped with itself."""
@@ -240,7 +246,7 @@ class GradientsBetween:
 
     def failures(self) -> Iterator[Failure]:
         """All that was seen."""
-        yield from self._nulled.values()
+        yield from {**self.bare.told, **self._nulled}.values()
         for own in self._known.values():
             if own.over and not own.once and not own.made.isdisjoint(own.keys.values()):
                 yield from _written_over(own)
@@ -304,9 +310,10 @@ class GradientsBetween:
         if zeroed is not None and (found := _nulling(zeroed)) is not None:
             code, node = found
             self._nulled[code, node.lineno] = gradients_nulled(node, code)
+            own.nulled = True
             return
-        if (user := step.user) is None or self._tell_given((user[0],), _NULLS):
-            return
+        if own.nulled or (user := step.user) is None or self._tell_given((user[0],), _NULLS):
+            return  # no later step finds any, either
         line = line_of(*user)
         frame = step.frame()
         text = "this step finds other gradients than those that the graph writes, or none"

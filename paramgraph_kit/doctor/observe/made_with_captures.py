@@ -19,7 +19,7 @@ def is_made_with_capture(function: ast.AST, statement: ast.AST) -> bool:
     return id(statement) in captures or any(id(n) in captures for n in held)
 
 
-def is_made_with_its_capture(file: str, statement: ast.AST) -> bool:
+def is_made_with_its_capture(file: str, statement: ast.AST | None) -> bool:
     """The same, of a line that is known by its file alone."""
     tree, line = tree_of(file), getattr(statement, "lineno", 0)
     functions = [n for n in every(tree) if isinstance(n, FUNCTIONS[:2]) and spans(n, line)] if tree is not None else []

@@ -11,12 +11,15 @@ import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_line, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.observe.around_replays import gradients_added, gradients_nulled, keeps
+from paramgraph_kit.doctor.observe.bare_steps import nulled_behind
 from paramgraph_kit.doctor.observe.captured_values import path_value
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of, unbound
 from paramgraph_kit.doctor.observe.lines_behind import codes_of
+from paramgraph_kit.doctor.observe.made_with_captures import is_made_with_its_capture
 from paramgraph_kit.doctor.observe.nulled_and_read import nulled_and_read
 from paramgraph_kit.doctor.observe.own_regions import Region, parameters_of
+from paramgraph_kit.doctor.observe.read_later import statement_at
 from paramgraph_kit.trace.model import Failure
 
 _ZEROES = ("zero_", "_foreach_zero_", "fill_", "copy_", "mul_", "_foreach_mul_")
@@ -43,10 +46,12 @@ def zeroed_ahead(
     if "zero_grad" in used or not learning or alone:
         yield from nulled_and_read(region, learning)
         return
+    if (left := _left_bare(region, learning, used)) is not None:
+        yield left
     mine = {id(p) for p in learning}
     own = code_of(getattr(function, "forward", None) or function)
     for code in codes:
-        known = {**given} if code is own else _of_object(code, region)
+        known = _own_names(function, code, given) if code is own else _of_object(code, region)
         if known is None or (code is region.code and not any(map(_replays, nodes_of(code)))):
             continue  # what stands around a capture alone runs once, as that does
         if _runs_ahead_alone(code, region):
@@ -56,8 +61,23 @@ def zeroed_ahead(
                 continue
             owner = node.func.value if isinstance(node.func, ast.Attribute) else None
             theirs = {id(p) for p in parameters_of({"": path_value(owner, known, region.space)})}
-            if theirs & mine and not _captures_there(node, code, region):
+            line = statement_at([*nodes_of(code)], node.lineno)
+            beside = code is region.code and is_made_with_its_capture(code.co_filename, line)
+            if left is not None and left.frame is not None and (code, node.lineno) == (region.code, left.frame.line):
+                continue
+            if theirs & mine and not beside and not _captures_there(node, code, region):
                 yield gradients_nulled(node, code)
+
+
+def _left_bare(region: Region, learning: Iterable[torch.Tensor], used: Collection[str]) -> Failure | None:
+    """The line behind a capture that has set gradients to None, to which its graph writes: no call sees them."""
+    tree, node = tree_of(region.code.co_filename), nulled_behind(region.code, region.line)
+    if tree is None or node is None or "step" in used or any(p.grad is not None for p in learning):
+        return None
+    ahead = {*nodes_of(region.code)} if region.code.co_name != "<module>" else set()
+    ahead = {n for n in ahead if getattr(n, "lineno", region.line) < region.line}
+    gives = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "grad" and n not in ahead)
+    return gradients_nulled(node, region.code) if all(isinstance(n.ctx, ast.Load) for n in gives) else None
 
 
 def nulled_for_readers(region: Region) -> Iterator[Failure]:
@@ -106,6 +126,14 @@ def learning_in(region: Region, used: Collection[str]) -> list[torch.Tensor]:
 
 def _is_in(node: ast.Call, code: CodeType) -> bool:
     return code.co_name == "<module>" or code.co_firstlineno <= node.lineno <= last_line(code)
+
+
+def _own_names(function: Any, code: CodeType, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What names mean in the function that is asked: what it is given, and of a method its object."""
+    function, names = unbound(function, dict(given))
+    owner = function if isinstance(function, torch.nn.Module) else getattr(function, "__self__", None)
+    first = code.co_varnames[:1] if code.co_argcount and owner is not None else ()
+    return {**dict.fromkeys(first, owner), **names}
 
 
 def _of_object(code: CodeType, region: Region) -> dict[str, Any] | None:
