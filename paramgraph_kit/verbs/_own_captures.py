@@ -114,7 +114,7 @@ def of_captures(
         if any(map(_is_of_the_call, inside)) and part.fix is not None:
             part.fix.instead = [each for each in part.fix.instead if _DIAGNOSED not in each]
         inside = [f for f in inside if not _is_of_the_call(f)]
-        inside = [f for f in inside if not _is_set_at(f, (g for g in found if g.code == f.code))]
+        inside = [f for f in inside if not _is_set_at(f, (g for g in found if g.code == f.code or _is_of_name(g, f)))]
         inside = [f for f in inside if not _gets_another_at(f, found)]
         lines = {_line(f) for f in inside if not _is_silent(f)}
         again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
@@ -171,6 +171,15 @@ def _is_set_at(failure: Failure, told: Iterable[Failure]) -> bool:
     lines = lines_that_set(failure.message)
     at = [f"{f.frame.file}:{f.frame.line}" for f in told if f.frame is not None]
     return bool(lines) and all(any(each.endswith(line) for each in at) for line in lines)
+
+
+def _is_of_name(told: Failure, failure: Failure) -> bool:
+    """Whether what is told of a line names what a reading is of: the module of a weight, an object of its number."""
+    from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN
+
+    path = failure.message.partition(f" {SET_BETWEEN}")[0]
+    name = path.rpartition(".")[2]
+    return name.isidentifier() and name in re.findall(r"\w+", told.message.partition(" at ")[0])
 
 
 def _told_where_forked(found: list[Failure], regions: Sequence[Region]) -> list[Failure]:

@@ -130,3 +130,27 @@ def test_what_chooses_between_layers_is_wrong_where_gradients_are_taken_elsewher
     with replayed_as_it_is(learns_apart=apart):
         # THEN it is none where a layer is computed that was left out
         assert is_wrong_there(made, []) is wrong
+
+
+LEARNS = """
+def step():
+    optimizer.zero_grad(set_to_none=True)
+    loss = encoder(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+encoder.requires_grad_(True)
+optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
+"""
+
+
+def test_an_optimizer_that_finds_fewer_gradients_because_of_that_draws_nothing(tmp_path: Path) -> None:
+    # GIVEN a step of the same, whose layers that are left out have no gradients
+    names = load(PRELUDE + PROGRAM.replace("LINES", LEFT) + LEARNS, tmp_path / "program.py")
+    # WHEN it is diagnosed
+    found = pgk.diagnose(names["step"]).failures
+    # THEN the branch is told, and no draw at the optimizer's line, which reads what is left
+    assert ("branch-frozen", "if self.training and random.random() < self.p:") in {
+        (f.code, f.frame.text) for f in found if f.frame
+    }
+    assert "host-random" not in {f.code for f in found}

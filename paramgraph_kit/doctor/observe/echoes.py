@@ -9,7 +9,7 @@ from types import CodeType
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.before_its_read import is_before_its_read, is_of_a_reading
 from paramgraph_kit.doctor.observe.calls import A_LOG
-from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, MORE, is_branch, may_draw
+from paramgraph_kit.doctor.observe.compare import ANOTHER, ASKS, MORE, OTHERS, is_branch, may_draw
 from paramgraph_kit.doctor.observe.one_call import MOVED
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN
@@ -67,6 +67,7 @@ def without_echoes(problems: list[Failure]) -> list[Failure]:
     went = [f for f in problems if f.code == "branch-frozen" and not f.message.startswith(ASKS)]
     ways = {(f.frame.file, f.frame.function) for f in went if f.frame}
     branches = {f.frame for f in problems if f.code == "branch-frozen"}
+    fewer = {f.frame for f in problems if f.code == "size-frozen" and OTHERS in f.message}
     given = {key for f in loud if f.code in _READS for key in _given(f)}
     return [
         f
@@ -77,6 +78,8 @@ def without_echoes(problems: list[Failure]) -> list[Failure]:
         and not (
             f.code == "host-random" and ANOTHER in f.message and f.frame and (f.frame.file, f.frame.function) in ways
         )
+        # Of a list that has fewer, as an optimizer's gradients without those of a layer, the others are read there.
+        and not (f.code == "host-random" and ANOTHER in f.message and f.frame in fewer)
         and not (f.code == "host-random" and _reads_one(f, given))
         and not (f.code == "scalar-frozen" and is_of_a_reading(f, _names(f, given)))
         and not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)

@@ -65,7 +65,7 @@ from paramgraph_kit.doctor.observe.may_have_run import may_have_run
 from paramgraph_kit.doctor.observe.moved_along import moved_along
 from paramgraph_kit.doctor.observe.moved_by_others import moved_by_others
 from paramgraph_kit.doctor.observe.moved_values import moved_failures
-from paramgraph_kit.doctor.observe.moved_words import as_replayed
+from paramgraph_kit.doctor.observe.moved_words import as_its_line_has_it, as_replayed
 from paramgraph_kit.doctor.observe.notes import doubts_of, notes_of
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
@@ -132,7 +132,7 @@ def examine(
         captures = examiner.first is not None and examiner.first.captures and not examiner.lost
         until = examiner.until or 0.0
         place = caller or defined_at(function)
-        found.problems = [f if f.frame else replace(f, frame=place) for f in found.problems]
+        found.problems = [as_its_line_has_it(f if f.frame else replace(f, frame=place)) for f in found.problems]
     finally:
         examiner.put_back()
     del examiner  # what its calls have returned would keep what accumulates gradients on a stream of ours

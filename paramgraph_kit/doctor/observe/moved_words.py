@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Use
 from paramgraph_kit.doctor.observe.graphed_words import as_graphed
@@ -35,6 +35,10 @@ OF_ALL = (  # what zeros among many change
 )
 MOST_READS = 3  # of one number that are told
 _NONE = "a graph for each value is none"  # of a number that moves on
+_SET = re.compile(
+    r"(?P<path>(?:\w+\.)+\w+)"
+    r"(?: is .+? at a replay, and the graph has the| has other [\w-]*? ?memory from here on)"
+)
 _REPLAY = re.compile(r"(?<![\w.\])])g\.replay\(\)")  # the placeholder, and no `self.g.replay()` of the user's own
 
 
@@ -273,6 +277,32 @@ def unfilled(notes: list[str], found: Collection[Failure]) -> list[str]:
     at = {note: note.partition(", and ")[2].partition(" sets it")[0] for note in paths}
     told = {note for note in paths if (paths[note], at[note]) in lines}
     return [n for n in notes if n not in told and not any(f".fill_({paths.get(n, ' ')})" in f.fix for f in numbers)]
+
+
+def as_its_line_has_it(failure: Failure) -> Failure:
+    """The same of what a line sets by the name that it has there: where it is read, ``self`` is another object.
+
+    >>> from paramgraph_kit.trace.model import Frame
+    >>> at = Frame("train.py", 9, "main", "model.scale = 1 / n")
+    >>> as_its_line_has_it(Failure("scalar-frozen", "", "self.scale has other memory from here on", at)).message
+    'model.scale has other memory from here on'
+    """
+    said, line = _SET.match(failure.message), failure.frame.text if failure.frame is not None else ""
+    if said is None:
+        return failure
+    try:
+        node = ast.parse(line).body[0]
+    except (SyntaxError, IndexError):  # it goes over several lines, or is none
+        return failure
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    written = [ast.unparse(part) for each in targets if each is not None for part in elements_of(each)]
+    names = said["path"].split(".")
+    for last in range(len(names), 1, -1):  # or of what has it: ``s.settings = ...``
+        paths = [each for each in written if "." in each and each.rpartition(".")[2] == names[last - 1]]
+        if len(paths) == 1:
+            whole = ".".join([*paths, *names[last:]])
+            return replace(failure, message=f"{whole}{failure.message[said.end('path') :]}")
+    return failure
 
 
 def _written_at(path: str, held: str) -> str:

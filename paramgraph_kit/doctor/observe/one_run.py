@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.observe.absent import Asked, doubting
 from paramgraph_kit.doctor.observe.begun_inside import begun_in_capture
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.freed_words import is_gone
-from paramgraph_kit.doctor.observe.moved_words import as_replayed
+from paramgraph_kit.doctor.observe.moved_words import as_its_line_has_it, as_replayed
 from paramgraph_kit.doctor.observe.notes import doubts_of
 from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.one_call import check_free, run
@@ -82,5 +82,5 @@ def problems_of(program: Callable[[], Any]) -> tuple[list[Failure], int, list[st
     told += [*graphs.around(), *passed_on(graphs.passed, graphs.device, told)]
     told = as_replayed(told, (region.code.co_filename for region in regions))
     found = around_replays.without_freed(list({(f.code, f.frame): f for f in told}.values()))
-    found.sort(key=lambda f: order_of(f.frame))
+    found = sorted(map(as_its_line_has_it, found), key=lambda f: order_of(f.frame))
     return found, len(regions), doubts_of(doubted)
