@@ -8,6 +8,8 @@ from paramgraph_kit.rewrite.source.edits import names_in
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, fresh
 
+_LEAVES = (ast.Break, ast.Continue, ast.Return)
+
 
 def asked_in_rounds(place: Place, node: ast.If, instead: str, flag: str) -> str:
     """What to write where rounds of a loop ask, each of its own: one flag for each, or a graph for all answers."""
@@ -27,6 +29,14 @@ def asked_in_rounds(place: Place, node: ast.If, instead: str, flag: str) -> str:
             f"each round of line {loop.lineno} asks it of another `{name}`, which no line before the launch has: "
             "capture one graph for each set of answers, kept by what decides them, and launch that of the call"
         )
+    leaves = [n for part in (*node.body, *node.orelse) for n in ast.walk(part) if isinstance(n, _LEAVES)]
+    if leaves and (keys := _asked_of_others(node.test, set().union(*given))):
+        does = "ends the rounds" if not isinstance(leaves[0], ast.Continue) else "leaves the rest of a round out"
+        key = f"({', '.join(keys)})" if len(keys) > 1 else keys[0]
+        return (
+            f"`{test}` {does}, and gives nothing that a tensor could choose: capture one graph for each value of "
+            f"{' and '.join(f'`{each}`' for each in keys)}, kept as `graphs[{key}]`, and launch that of the call"
+        )
     rounds = " ".join(f"for {place.text(each.target)} in {place.text(each.iter)}" for each in loops)
     one = fresh("chosen", place.taken)
     return (
@@ -35,3 +45,11 @@ def asked_in_rounds(place: Place, node: ast.If, instead: str, flag: str) -> str:
         f"line {loops[0].lineno} `each_in = iter({flag})`, here `{one} = next(each_in)`, and in place of the branch "
         f"{instead.replace(flag, one)}"
     )
+
+
+def _asked_of_others(test: ast.expr, given: set[str]) -> list[str]:
+    """The variables and attributes that a test reads, but for those of the loops: ``self.depth``."""
+    inside = {id(part) for n in ast.walk(test) if isinstance(n, ast.Attribute) for part in ast.walk(n.value)}
+    called = {id(n.func) for n in ast.walk(test) if isinstance(n, ast.Call)}
+    read = [n for n in ast.walk(test) if isinstance(n, (ast.Name, ast.Attribute)) and id(n) not in inside | called]
+    return [*dict.fromkeys(ast.unparse(n) for n in read if given.isdisjoint(names_in(n)))]
