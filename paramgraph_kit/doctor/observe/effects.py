@@ -8,17 +8,19 @@ from dataclasses import is_dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.number_kinds import OF_NUMPY
 from paramgraph_kit.doctor.observe.source_lines import written_at
-from paramgraph_kit.doctor.restore.holder import Change
+from paramgraph_kit.doctor.restore.holder import Change, is_array
 from paramgraph_kit.doctor.restore.host_state import DEEP
 from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_PARTS = 64  # of a list, a dictionary or an object that is looked through
+_LISTED = 8  # entries of an array that are written out
 _FEW = 64  # numbers of a tensor that Python counts in
 
 
@@ -153,5 +155,7 @@ def _brief(value: Any) -> str:
         return str(value)  # the number itself
     if isinstance(value, (int, float, str, bool)) or value is None:
         return repr(value)[:40]
+    if is_array(value) and np.size(value) <= _LISTED:
+        return str([*value] if isinstance(value, bytearray) else value.tolist())[:40]
     sized = hasattr(value, "__len__") and not isinstance(value, torch.Tensor)
     return f"{len(value)} entries" if sized else type(value).__name__

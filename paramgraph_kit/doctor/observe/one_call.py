@@ -37,8 +37,9 @@ from paramgraph_kit.doctor.observe.ran import noting
 from paramgraph_kit.doctor.observe.rates_behind import note_rates_behind
 from paramgraph_kit.doctor.observe.threads import threads_watched
 from paramgraph_kit.doctor.restore.holder import Change
-from paramgraph_kit.doctor.restore.host_state import HostState, counted
+from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
+from paramgraph_kit.doctor.restore.on_optimizers import counted
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.select import driver, twin
@@ -277,8 +278,9 @@ class Caller:
             note_rates_behind(self.graphs.regions or (), by_schedule)
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.exchanged_on_modules()
-        changes += of_groups
-        changes += counted(self.set_on_modules, on_modules := self.state.set_on_modules())
+        on_torchs = counted(self.set_on_modules, on_modules := self.state.set_on_modules())
+        known = {each.key for each in on_torchs}  # these say what the numbers were at the call's beginning
+        changes += [*(each for each in of_groups if each.key not in known), *on_torchs]
         self.set_on_modules = on_modules  # for a capture, perhaps, or another in each call
         if observer.captures and ended is None and (self.args or self.kwargs):
             self.state.leave(self.graphs.memory())  # else the next call replays over what is gone

@@ -28,12 +28,12 @@ from paramgraph_kit.doctor.restore.classes import (
     is_of_library,
     named,
     of_library,
-    options,
     wraps_users,
 )
 from paramgraph_kit.doctor.restore.empties import Sorted
-from paramgraph_kit.doctor.restore.holder import PLAIN, Change, Holder, same, slots_of
+from paramgraph_kit.doctor.restore.holder import PLAIN, Change, Holder, further, same, slots_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.on_optimizers import set_on_optimizers
 from paramgraph_kit.doctor.restore.out_of_sight import kind_of, leads_to, set_on_libraries, stored_names
 from paramgraph_kit.driver.files import is_library_code
 
@@ -194,10 +194,13 @@ class HostState:
         """Let numbers that moved since ``before`` move on, as if by so many calls; returns whether there are any."""
         found = False
         for holder, then in self._pairs(before):
-            if holder.of_torch or holder.kind in _NO_NUMBERS or holder.is_same(then):
+            if holder.of_torch or (holder.kind in _NO_NUMBERS and holder.kind != "array") or holder.is_same(then):
                 continue
             now = holder.read()
-            if isinstance(now, dict):
+            if holder.kind == "array":
+                moved = further(then, now, times)
+                changed = moved is not now
+            elif isinstance(now, dict):
                 moved = {key: _further(then.get(key), value, times) for key, value in now.items()}
                 changed, moved = any(moved[key] is not now[key] for key in now), {**moved}
             else:
@@ -225,13 +228,13 @@ class HostState:
         ]
 
     def set_on_modules(self) -> list[tuple[dict[str, Any], str, Any]]:
-        """The modes, numbers and tensors of torch's own modules that a call has set, which ``put_back`` undoes."""
+        """What a call has set on torch's own: modules' modes, numbers and tensors, numbers on optimizers."""
         found: list[tuple[dict[str, Any], str, Any]] = []
         for holder, then in self._rest():
             if holder.of_torch and holder.kind == "attributes" and type(then.get("training")) is bool:
                 held = [(name, value) for name, value in holder.target.items() if not name.startswith("_")]
                 found += [(holder.target, n, v) for n, v in held if _is_set(v) and not same(v, then.get(n))]
-        return found
+        return [*found, *set_on_optimizers(self.holders, self._stores)]
 
     def library_counts(self) -> list[int]:
         """The whole numbers that modules of libraries hold now."""
@@ -456,15 +459,6 @@ def is_optimizers(holder: Holder) -> bool:
     """Whether it has the attributes of an optimizer of torch's."""
     optimizers = holder.of is not None and issubclass(holder.of, torch.optim.Optimizer)
     return optimizers and holder.of_torch and isinstance(holder.target.get("state"), dict)
-
-
-def counted(
-    before: list[tuple[dict[str, Any], str, Any]], after: list[tuple[dict[str, Any], str, Any]]
-) -> list[Change]:
-    """Numbers of the user's on torch's own modules that have moved between two answers of ``set_on_modules``."""
-    then = {(id(held), name): value for held, name, value in before}
-    pairs = ((name, then.get((id(held), name)), value) for held, name, value in after if name not in options())
-    return [Change("attribute", n, a, b) for n, a, b in pairs if {type(a), type(b)} <= {*AMOUNTS} and a != b]
 
 
 def _is_set(value: Any) -> bool:
