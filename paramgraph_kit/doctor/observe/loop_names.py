@@ -37,9 +37,11 @@ from paramgraph_kit.doctor.observe.loop_values import (
     all_of,
     are_types,
     attribute,
+    class_around,
     entry,
     function_of,
     given_by,
+    of_super,
     picked,
 )
 from paramgraph_kit.doctor.observe.makers import makers_beside, makers_of
@@ -141,7 +143,8 @@ class Meanings:
         """The functions of the user's that a call runs; all methods of a name where its object is unknown."""
         keywords = {k.arg: k.value for k in call.keywords if k.arg}
         func, name = call.func, last_name(call.func)
-        value = self._value(func, run)
+        is_super = isinstance(func, ast.Attribute) and is_call_of(func.value, "super")
+        value = self._of_super(func, run) if is_super else self._value(func, run)
         for each in all_of(value):
             inner, owner = function_of(each)
             if inner is None and not isinstance(each, (type, Thing, Held)) and not is_a(each, torch.nn.Module):
@@ -154,7 +157,7 @@ class Meanings:
             node = definition_of(inner)
             if node is not None:
                 yield Called(node, owner, inner.__code__.co_filename, call.args, keywords)
-        if value is not NOTHING or not name:
+        if value is not NOTHING or not name or is_super:
             return
         if isinstance(func, ast.Name):
             parts = [n for n in functions_in(run.file) if n.name == name and is_inner(n, run.file)]
@@ -174,6 +177,14 @@ class Meanings:
         alike = [(m, kind, file) for m, kind, file in self.methods if m.name == name]
         for method, kind, file in alike if len(alike) <= MOST_ALIKE else ():
             yield Called(method, self._object_of(kind, file), file, call.args, keywords)
+
+    def _of_super(self, func: Any, run: Run) -> Any:
+        """The methods that ``super().method`` is, as far as its objects are there."""
+        found: list[Any] = []
+        if (within := class_around(run.file, func.lineno)) is not None:
+            owners = (each for each in all_of(self._value(func.value, run)) if not isinstance(each, (Thing, Held)))
+            found += [method for owner in owners for method in of_super(func.attr, owner, within)]
+        return Some(tuple(found)) if found else NOTHING
 
     def _given_to(self, call: ast.Call) -> list[tuple[ast.expr, Any]]:
         """What the arguments of a call of the step are, as its own names mean that."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.explain.syntax import every, last_name, spans, tree_of
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_entries import is_dict
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
@@ -228,6 +228,21 @@ def without_plain(value: Any) -> Any:
     if type(value) is tuple:
         return tuple(map(without_plain, value))
     return NOTHING if type(value) in PLAIN else value
+
+
+def class_around(file: str, line: int) -> ast.ClassDef | None:
+    """The class in which a line stands."""
+    nodes = every(tree) if (tree := tree_of(file)) is not None else ()
+    kinds = [n for n in nodes if isinstance(n, ast.ClassDef) and spans(n, line)]
+    return kinds[-1] if kinds else None
+
+
+def of_super(name: str, owner: Any, within: ast.ClassDef) -> list[MethodType]:
+    """The method that ``super().name`` is of an object: of the classes behind that in which the line stands."""
+    kinds = [*type(owner).__mro__]
+    at = next((n for n, kind in enumerate(kinds) if kind.__name__ == within.name), len(kinds))
+    found = next((vars(kind)[name] for kind in kinds[at + 1 :] if name in vars(kind)), None)
+    return [MethodType(found, owner)] if type(found) is FunctionType else []
 
 
 def function_of(value: Any) -> tuple[FunctionType | None, Any]:
