@@ -16,10 +16,17 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.computed_again import ComputedAgain
 from paramgraph_kit.doctor.observe.filled_anew import copied_ahead
+from paramgraph_kit.doctor.observe.given_by_variables import (
+    held_in_variables,
+    is_copy_of,
+    is_named_for,
+    next_ones,
+    shared_names,
+)
 from paramgraph_kit.doctor.observe.given_names import (
     PART,
     is_apart,
@@ -62,6 +69,7 @@ class _Given:
     region: Region | None = None  # the capture
     bound: frozenset[str] = frozenset()  # variables that are there at the replay, of the function that captures
     shared: frozenset[str] = frozenset()  # variables of functions around that one
+    is_next: bool = False  # it has other numbers than what is named for it, which other lines may read
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +184,23 @@ class FedInputs:
     ) -> None:
         known, code = set[int](), region.code if region is not None else None
         bound = frozenset(frames[0].f_locals) if frames and frames[0].f_code is code else frozenset[str]()
-        shared = frozenset(frames[0].f_code.co_freevars) if frames else frozenset[str]()
+        shared = frozenset(shared_names(frames[0].f_code, code)) if frames else frozenset[str]()
         for frame in frames[:_NEAR]:
             made = _made_in_vain(frame) if places else {}
-            for text, tensor in (*_arguments(frame), *((n, frame.f_locals[n]) for n in made)) if places else ():
+            beside = dict(next_ones(frame, places, code)) if places and code is not None else {}
+            named = {n: frame.f_locals[n] for n in made} | beside
+            for text, tensor in (*named.items(), *_arguments(frame)) if places else ():
                 key = storage_key(tensor)
                 if key and key not in known and not is_a(tensor, torch.nn.Parameter):
                     known.add(key)
                     ref, own = storage_ref(tensor.untyped_storage()), code or frames[0].f_code
                     kind = tensor.shape, tensor.dtype
-                    by_name = code is None or text in made
+                    by_name = code is None or text in named
                     there = _as_attributes(frame, places, text) if text in made else places
                     given = _Given(
                         text, key, ref, *kind, at.frame(), own, there, by_name, made.get(text), region, bound, shared
                     )
-                    self._given.append(given)
+                    self._given.append(replace(given, is_next=text in beside))
 
     def returned(self, result: Any, of_graphs: Collection[int], device: str) -> None:
         """The call ends; ``of_graphs``: memory that graphs read or make."""
@@ -200,7 +210,8 @@ class FedInputs:
                 for launch, place in late.values():
                     self._note_late(launch, place)
         for each in self._given:
-            if each.key not in self._read and each.key not in of_graphs and (each.key not in own or _is_kept(each)):
+            is_unread = each.key not in self._read and (each.key not in own or _is_kept(each))
+            if each.key not in of_graphs and (is_unread or each.is_next):
                 self._note_unfed(each, device)
         self.begin()
 
@@ -239,6 +250,7 @@ class FedInputs:
         places = {text: tensor for text, tensor in given.places.items() if self._is_open(tensor, given, device)}
         name = last_of(given.text)
         named = {t: v for t, v in places.items() if name and name in t.rpartition(".")[2]}
+        named = {t: v for t, v in places.items() if is_named_for(name, t, given.code)} if given.is_next else named
         beside = {t: v for t, v in places.items() if self._stands_beside_others(t, given.places)}
         beside = beside or {t: v for t, v in places.items() if _is_even(v)}
         chosen = _once(named or ({} if given.by_name else beside), given.text)
@@ -252,11 +264,10 @@ class FedInputs:
         calls = [each.text for each in self._given]
         if is_apart(given.text, path, places[path], given.code, calls, given.places):
             return
-        text = f"nothing reads {given.text} here, and {path}, which the graph reads, is as it was at its capture"
-        failure = BY_ID["stale-input"].failure(text, given.made or given.replay)
+        failure = BY_ID["stale-input"].failure(_said(given, path), given.made or given.replay)
         filled = f"{path}.copy_({given.text})"
         if (
-            not alike and path not in named and not _is_copy_of(path, given)
+            not alike and path not in named and not is_copy_of(given.text, path, given.code)
         ):  # it may be made of what was given: a mask of the flags of an end
             filled = f"{path}.copy_(what eager code has there of {given.text})"
         words = _kept_with_graph(path, given) or _words(given, filled) + _with_clone(path, given)
@@ -276,8 +287,7 @@ class FedInputs:
         ((path, form),) = there.items()
         if is_apart(given.text, path, given.places[path], given.code):
             return
-        text = f"nothing reads {given.text} here, and {path}, which the graph reads, is as it was at its capture"
-        failure = BY_ID["stale-input"].failure(text, given.made or given.replay)
+        failure = BY_ID["stale-input"].failure(_said(given, path), given.made or given.replay)
         if PART in form and (part := part_in_loop(given.text, given.replay)):
             form = f"{{path}}.copy_({part})"
         words = _words(given, form.format(path=path, given=given.text))
@@ -287,7 +297,7 @@ class FedInputs:
         """Whether nobody writes to what a graph reads, and what was given fits there."""
         key = storage_key(tensor)
         fits = tensor.device.type == device and (tensor.shape, tensor.dtype) == (given.shape, given.dtype)
-        return fits and bool(key) and key != given.key and key not in self._ever
+        return fits and bool(key) and key != given.key and key not in (self._since if given.is_next else self._ever)
 
     def _stands_beside_others(self, text: str, places: dict[str, torch.Tensor]) -> bool:
         """Whether it is an entry of what has others that are filled."""
@@ -335,6 +345,7 @@ def _of_variables(frames: list[FrameType], one: Any) -> dict[str, torch.Tensor]:
             for text, each in [(name, value), *_entries(name, value)]:
                 is_read = is_a(each, torch.Tensor) and text not in given and _is_read(each, one)
                 found |= {text: each} if is_read else {}
+        found |= {text: each for text, each in held_in_variables(frame) if _is_read(each, one)}
     return found
 
 
@@ -396,12 +407,23 @@ def _once(places: dict[str, torch.Tensor], given: str) -> dict[str, torch.Tensor
     return {text: places[text] for text in found.values()}
 
 
+def _said(given: _Given, path: str) -> str:
+    then = f"{path}, which the graph reads, is as it was at its capture"
+    return (
+        f"{then}, and {given.text} is another one here"
+        if given.is_next
+        else f"nothing reads {given.text} here, and {then}"
+    )
+
+
 def _words(given: _Given, filled: str) -> str:
     """Where a copy goes: ahead of the replay, or right behind the line that computes what is copied."""
     if given.made is not None:
         return f"before  {given.made.text}\nafter   {given.made.text}; {filled}"
     line = given.replay.text if given.replay is not None else "the replay"
-    return f"before  {line}\nafter   {filled}; {line}"
+    parts = line.split("; ")  # of several statements, that which launches
+    at = next((n for n, part in enumerate(parts) if ".replay(" in part), 0)
+    return f"before  {line}\nafter   {'; '.join([*parts[:at], filled, *parts[at:]])}"
 
 
 def _is_kept(given: _Given) -> bool:
@@ -441,16 +463,6 @@ def _as_attributes(frame: FrameType, places: dict[str, torch.Tensor], name: str)
     parts = attributes_of(frame.f_locals.get(first)) if name in places else {}
     kept = {storage_key(part): f"{first}.{n}" for n, part in parts.items() if is_a(part, torch.Tensor)}
     return {kept.get(storage_key(v), text) if text == name else text: v for text, v in places.items()}
-
-
-def _is_copy_of(path: str, given: _Given) -> bool:
-    """Whether the function that captures has made what its graph reads of what was given: ``sm = mask.clone()``."""
-    for node in (n for n in nodes_of(given.code) if isinstance(n, ast.Assign)):
-        pairs = zip(elements_of(node.targets[0]), elements_of(node.value), strict=False)
-        made = [ast.unparse(value) for target, value in pairs if ast.unparse(target) == path]
-        if any(each in (f"{given.text}.clone()", f"{given.text}.detach().clone()") for each in made):
-            return True
-    return False
 
 
 def _is_even(tensor: torch.Tensor) -> bool:
