@@ -93,7 +93,7 @@ _MARK = re.compile(r"# (before|after) each launch\s*$")
 PLAIN = "without changing a line"  # of pieces that were proved of the lines as they are
 _TRIED = re.compile(rf", (?:{PLAIN}|with these lines)")
 _GIVEN = re.compile(
-    r"^keep `[\w.]+` on the d|decides a size: find it before"
+    r"^keep `[\w.]+` on the d|decides a size: find it before|gives \d+ numbers in one launch: once "
     r"|once `[^`]+` is a tensor, as told |^each round of|^goes behind the launch with|^the sched"
     r"|`(?:(?:self\.)?\w+_in(?:_\d+)?|\w+\[\"\w+\"\])\.(?:fill|copy)_\((?!\.\.\.)[^`]+\)`"
 )

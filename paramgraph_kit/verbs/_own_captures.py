@@ -114,7 +114,7 @@ def of_captures(
         if any(map(_is_of_the_call, inside)) and part.fix is not None:
             part.fix.instead = [each for each in part.fix.instead if _DIAGNOSED not in each]
         inside = [f for f in inside if not _is_of_the_call(f)]
-        inside = [f for f in inside if not _is_set_at(f, (g for g in found if g.code == f.code or _is_of_name(g, f)))]
+        inside = [f for f in inside if not _is_set_at(f, found)]
         inside = [f for f in inside if not _gets_another_at(f, found)]
         lines = {_line(f) for f in inside if not _is_silent(f)}
         again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
@@ -166,10 +166,11 @@ def _in_lines_of_failed(found: list[Failure], ended: Sequence[Failure], regions:
 
 def _is_set_at(failure: Failure, told: Iterable[Failure]) -> bool:
     """Whether it is a number's reading, of which the line that sets it between replays is told already."""
-    from paramgraph_kit.doctor.observe.set_between import lines_that_set
+    from paramgraph_kit.doctor.observe.set_between import COUNTED, lines_that_set
 
-    lines = lines_that_set(failure.message)
-    at = [f"{f.frame.file}:{f.frame.line}" for f in told if f.frame is not None]
+    lines, is_number = lines_that_set(failure.message), failure.code in COUNTED
+    same = (f for f in told if f.code == failure.code or _is_of_name(f, failure) or (is_number and f.code in COUNTED))
+    at = [f"{f.frame.file}:{f.frame.line}" for f in same if f.frame is not None]
     return bool(lines) and all(any(each.endswith(line) for each in at) for line in lines)
 
 
@@ -371,12 +372,19 @@ def _is_of_the_call(failure: Failure) -> bool:
 
 
 def _of_its_graph(failure: Failure, region: Region) -> Failure:
-    """The same with the graph's own name."""
+    """The same with the graph's own name, and with that of the generator in the object that has both."""
+    from paramgraph_kit.doctor.observe.loop_values import class_around
     from paramgraph_kit.doctor.observe.own_regions import graphs_at
 
     names = graphs_at(region)
     if not names or "`g.register_generator_state(" not in failure.fix:
         return failure
+    file, frame = region.code.co_filename, failure.frame
+    given = re.search(r"generator=(self\.[\w.]+)", frame.text) if frame is not None else None
+    is_one = frame is not None and class_around(file, region.line) is class_around(file, frame.line) is not None
+    if given is not None and is_one and names[-1].startswith("self."):
+        said = re.sub(r"(`g\.register_generator_state)\([\w.]+\)", rf"\1({given[1]})", failure.fix)
+        failure = replace(failure, fix=said)
     own = failure.fix.replace("`g.register", f"`{names[-1]}.register").replace("graph `g`", f"graph `{names[-1]}`")
     return replace(failure, fix=own)
 

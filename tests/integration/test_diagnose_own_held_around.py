@@ -186,7 +186,7 @@ PARTS = {
     ),
     "(self.y, self.y.sum())": (
         "a, n = server.answer(x)\nb, m = server.answer(z)\nkept = a - b",
-        "a, n = tuple((v.clone() for v in server.answer(x)))",
+        "a, n = tuple(v.clone() for v in server.answer(x))",
     ),
 }
 

@@ -44,16 +44,19 @@ def cloned_at(node: ast.AST, *what: ast.expr) -> tuple[str, str]:
 
 def with_copies(node: ast.AST, copies: dict[ast.expr, str]) -> tuple[str, str]:
     """A line, and the same with something else for some of its parts: copies of them."""
-    places = {(each.lineno, each.col_offset, ast.dump(each)): text for each, text in copies.items()}
+    places = {(each.lineno, each.col_offset, ast.dump(each)): f"copied_{n}_" for n, each in enumerate(copies)}
 
     class _Copy(ast.NodeTransformer):
         def visit(self, each: ast.AST) -> ast.AST:
             at = (each.lineno, each.col_offset, ast.dump(each)) if isinstance(each, ast.expr) else None
             if at not in places:
                 return self.generic_visit(each)
-            return ast.parse(places[at], mode="eval").body
+            return ast.Name(places[at])
 
-    return ast.unparse(node), ast.unparse(_Copy().visit(copy.deepcopy(node)))
+    text = ast.unparse(_Copy().visit(copy.deepcopy(node)))
+    for name, copied in zip(places.values(), copies.values(), strict=True):
+        text = text.replace(name, copied)  # as it is written: of what is parsed, Python writes `tuple((...))`
+    return ast.unparse(node), text
 
 
 def grouped(what: ast.expr) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Set
 from functools import lru_cache
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, last_name, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, last_name, tree_of
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
 from paramgraph_kit.doctor.observe.own_managers import captures
 
@@ -37,8 +37,25 @@ def in_own_table(fix: str, files: Iterable[str]) -> str:
 
 def wider(tree: ast.Module, table: str, what: str) -> Iterator[tuple[str, str]]:
     """Each place that asks a table of graphs, or one with its keys, and the same with one more in its key."""
+    if named := _key_by_name(tree, table, what):
+        yield from named
+        return
     for each in (table, *_beside(tree, table)):
         yield from _with_key(tree, each, what)
+
+
+def _key_by_name(tree: ast.Module, table: str, what: str) -> list[tuple[str, str]]:
+    """The lines that make the key, where each function asks the table by one variable: ``key = n, how``."""
+    found: list[tuple[str, str]] = []
+    for function in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])):
+        if not (keys := {text for text, _ in _keys(function, table)}):
+            continue
+        nodes = [n for n in ast.walk(function) if isinstance(n, ast.Assign)]
+        made = [n for n in nodes if {*map(ast.unparse, n.targets)} == keys and isinstance(n.targets[0], ast.Name)]
+        if len(made) != 1 or not isinstance(made[0].value, (ast.Tuple, ast.Attribute, ast.Subscript, ast.Call)):
+            return []
+        found.append((ast.unparse(made[0]), f"{ast.unparse(made[0].targets[0])} = {_both(made[0].value, what)}"))
+    return found
 
 
 def _beside(tree: ast.Module, table: str) -> list[str]:
@@ -63,7 +80,9 @@ def _is_gone_through(tree: ast.AST, table: str) -> bool:
         given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
         if isinstance(node, (ast.For, ast.comprehension)):
             given = [node.iter]
-        if any(isinstance(each, (ast.Name, ast.Attribute)) and ast.unparse(each) == table for each in given):
+        is_counted = isinstance(node, ast.Call) and last_name(node.func) == "len"
+        named = (each for each in given if isinstance(each, (ast.Name, ast.Attribute)) and not is_counted)
+        if any(ast.unparse(each) == table for each in named):
             return True
         asks = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
         if asks is not None and asks.attr in ("keys", "items") and ast.unparse(asks.value) == table:
@@ -97,20 +116,20 @@ def keys_in(tree: ast.Module | ast.ClassDef) -> Set[str]:
 
 
 def _tables(tree: ast.AST) -> Iterator[str]:
-    """Dictionaries that a function with a capture fills by a key that is no constant, with its graph."""
+    """Dictionaries that a function fills by a key that is no constant, with a graph, or with what captures one."""
+    making = {*_capturing(tree)}
     for function in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])):
         nodes = [*ast.walk(function)]
-        withs = (n for n in nodes if isinstance(n, ast.With))
-        calls = (i.context_expr for n in withs for i in n.items if captures(i))
-        graphs = {ast.unparse(c.args[0]) for c in calls if isinstance(c, ast.Call) and c.args}
-        begun = (n.func for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "capture_begin")
-        graphs |= {ast.unparse(f.value) for f in begun if isinstance(f, ast.Attribute)}
-        places = ((n, t) for n in nodes if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Subscript))
+        graphs = _graphs_in(nodes)
+        places = [(n, t) for n in nodes if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Subscript)]
+        made = (n for n in nodes if isinstance(n, ast.Assign) and _is_made(n.value, making))
+        given = {ast.unparse(t) for n in made for t in n.targets if isinstance(t, ast.Name)}
         for node, target in places:  # also ``entry = self.graphs[key] = ...``
             named = [n for each in (*node.targets, node.value) for n in ast.walk(each)]  # `graphs[key] = g = ...`, too
             own = ast.unparse(target) in graphs or any(
                 isinstance(n, (ast.Name, ast.Attribute)) and ast.unparse(n) in graphs for n in named
             )
+            own = own or _is_made(node.value, making) or ast.unparse(node.value) in given
             if own and not isinstance(target.slice, (ast.Constant, ast.Slice)):
                 yield ast.unparse(target.value)
 
@@ -123,6 +142,32 @@ def _keeps_one(tree: ast.Module) -> bool:
     return bool(alone) and len(alone) < len([k for k in kinds if any(n in nodes for n in ast.walk(k))])
 
 
+def _graphs_in(nodes: Iterable[ast.AST]) -> set[str]:
+    """What lines that capture call their graphs."""
+    nodes = [*nodes]
+    withs = (n for n in nodes if isinstance(n, ast.With))
+    calls = (i.context_expr for n in withs for i in n.items if captures(i))
+    graphs = {ast.unparse(c.args[0]) for c in calls if isinstance(c, ast.Call) and c.args}
+    begun = (n.func for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "capture_begin")
+    return graphs | {ast.unparse(f.value) for f in begun if isinstance(f, ast.Attribute)}
+
+
+def _capturing(tree: ast.AST) -> Iterator[str]:
+    """The functions that capture and launch nothing, and the classes of which each object does when it is made."""
+    for node in ast.walk(tree):
+        parts = [n for n in node.body if isinstance(n, FUNCTIONS[:2])] if isinstance(node, ast.ClassDef) else []
+        makers = [n for n in parts if n.name in MAKERS]
+        for function in makers if parts else [node] if isinstance(node, FUNCTIONS[:2]) else []:
+            inside = [*ast.walk(function)]
+            replays = any(isinstance(n, ast.Call) and last_name(n.func) == "replay" for n in inside)
+            if _graphs_in(inside) and not replays:
+                yield node.name  # type: ignore[attr-defined]
+
+
+def _is_made(value: ast.expr, making: Set[str]) -> bool:
+    return isinstance(value, ast.Call) and last_name(value.func) in making
+
+
 def _is_known(tree: ast.Module, table: str, what: str) -> bool:
     """Whether each function that asks the table has what is to go into its key."""
     read = {n.id for n in ast.walk(ast.parse(what)) if isinstance(n, ast.Name)}
@@ -133,6 +178,18 @@ def _is_known(tree: ast.Module, table: str, what: str) -> bool:
         if any(True for _ in _with_key(function, table, what)) and not read <= own | top | {"tuple", "self"}:
             return False
     return True
+
+
+def _keys(tree: ast.AST, table: str) -> Iterator[tuple[str, ast.expr]]:
+    """What the table is asked by, with its text."""
+    asks = [f"{table}.{name}" for name in _ASKS]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == table:
+            yield ast.unparse(node.slice), node.slice
+        elif isinstance(node, ast.Compare) and len(node.ops) == 1 and ast.unparse(node.comparators[0]) == table:
+            yield ast.unparse(node.left), node.left
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in asks:
+            yield ast.unparse(node.args[0]), node.args[0]
 
 
 def _with_key(tree: ast.AST, table: str, what: str) -> Iterator[tuple[str, str]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.doctor.explain.syntax import MAKERS, last_name
 from paramgraph_kit.rewrite.advised.host.asked_whole import counting_line, is_asked
 from paramgraph_kit.rewrite.source.edits import heads, path_of
 from paramgraph_kit.rewrite.source.place import Place, fresh
+from paramgraph_kit.rewrite.source.reached_as import class_of
 from paramgraph_kit.rewrite.source.widths import picked_by, width, width_at, with_all_of
 
 
@@ -34,7 +35,7 @@ def moving_slice(place: Place) -> str:
             if whole is None:
                 return ""
             x, (along,) = whole
-            keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
+            keep = _kept(place, where)
             if isinstance(node.ctx, ast.Store) and isinstance(place.statement, ast.Assign):
                 value, low = place.text(place.statement.value), getattr(part, "lower", None)
                 if low is None or isinstance(place.statement.value, ast.Constant):
@@ -61,6 +62,24 @@ def moving_slice(place: Place) -> str:
                 f"`at + torch.arange({wide}{options})`"
             )
     return ""
+
+
+def _kept(place: Place, where: str) -> str:
+    """The tensor that a place becomes, and the lines that begin it anew, in which a number would take its place."""
+    keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
+    name, own = where.rpartition(".")[2], place.source.function_of(place.statement)
+    stores = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Attribute) and n.attr == name]
+    kinds = {class_of(place.source.tree, f) for n in stores if (f := place.source.function_of(n)) is not None}
+    if own is None or len(kinds - {"", class_of(place.source.tree, own)}) > 1:
+        return keep  # attributes of several classes have that name
+    for node in stores:
+        line, function = place.source.statement_of(node), place.source.function_of(node)
+        if not isinstance(line, ast.Assign) or line.targets != [node] or not isinstance(line.value, ast.Constant):
+            continue
+        if function is not None and function.name not in MAKERS and function is not own:
+            filled = f"{place.text(node)}.fill_({place.text(line.value)})"
+            keep += f"; line {line.lineno}, `{place.text(line)}`, becomes `{filled}`"
+    return keep
 
 
 def _is_gone_through(place: Place, node: ast.expr) -> bool:
@@ -97,7 +116,7 @@ def _one_place(place: Place, node: ast.Subscript, parts: list[ast.expr], dim: in
     selects = place.failure.code == "size-frozen" and place.failure.message.startswith("select got ")
     if not (where and whole and selects) or dim + 1 < len(parts):
         return ""
-    keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
+    keep = _kept(place, where)
     x, filled = place.text(node.value), _filled_ahead(place, where)
     if filled is not None:
         where, keep = filled

@@ -5,18 +5,21 @@ from __future__ import annotations
 import ast
 from types import FunctionType
 
-from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
-from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
 from paramgraph_kit.rewrite.source.reached_as import class_of
 
 _CODES = ("branch-frozen", "host-counter")
 _HOST = frozenset("min max int float bool round abs len pow sum".split())  # noqa: SIM905
+_DEEP = 6  # functions that call one another
 _MODULES = ("math", "random", "np", "numpy", "time")
 
 
 def run_ahead(place: Place) -> str:
     """Where such a helper runs: ahead of each launch, all of it, with the line that asks for its number."""
     helper = place.source.function_of(place.statement)
+    if place.failure.code == "scalar-frozen":
+        return _read_there(place)
     if place.failure.code not in _CODES or helper is None or not _gives(helper):
         return ""
     kind = class_of(place.source.tree, helper)
@@ -29,13 +32,66 @@ def run_ahead(place: Place) -> str:
     call = calls[0]
     above = [*place.source.above(call)]
     statement = next((n for n in above if isinstance(n, ast.stmt)), None)
-    if statement is None or isinstance(statement, ast.Expr) or any(isinstance(n, (ast.For, ast.While)) for n in above):
+    times = rounds_of(place, call)
+    if statement is None or isinstance(statement, ast.Expr) or times == 0:
         return ""
     text = place.text(call)
+    often = "once" if times == 1 else f"{times} times"
+    one = "from a tensor" if times == 1 else f"from {times} tensors, one after the other"
     return (
         f"stays as it is: `{text}` (line {call.lineno}) runs it, which belongs before each launch with all that it "
-        f"does: once there, and what it gives is what line {statement.lineno} reads from a tensor"
+        f"does: {often} there, and what it gives is what line {statement.lineno} reads {one}"
     )
+
+
+def _read_there(place: Place) -> str:
+    """The line that asks for such a number several times in one launch: a tensor for each of these."""
+    calls = [n for n in heads(place.statement) if isinstance(n, ast.Call) and _is_given_numbers(n)]
+    helpers = [(call, _helper_of(place, call)) for call in calls]
+    found = [(call, each) for call, each in helpers if each is not None and _gives(each) and _counts(each)]
+    if len(found) != 1 or not all(map(_is_of_the_host, found[0][1].body)) or (n := rounds_of(place, found[0][0])) < 2:
+        return ""
+    text, name = place.text(found[0][0]), fresh(f"{called(found[0][0])}_in", place.taken)
+    made = f"[torch.zeros((), device={place.device}) for _ in range({n})]"
+    return (
+        f"`{text}` gives {n} numbers in one launch: once `{name} = {made}`, and with `import itertools` "
+        f"`{name}_next = itertools.cycle({name})` ahead of what first runs this; before each launch "
+        f"`for each in {name}: each.fill_({text})`, and here `next({name}_next)` for `{text}`"
+    )
+
+
+def _helper_of(place: Place, call: ast.Call) -> Function | None:
+    every = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.FunctionDef) and n.name == called(call)]
+    own = [n for n in every if _may_call(place, call, class_of(place.source.tree, n))]
+    return own[0] if len(own) == 1 else None
+
+
+def _counts(helper: Function) -> bool:
+    """Whether a call leaves another number: what computes alone may be asked as often as one likes."""
+    return any(isinstance(n, ast.AugAssign) for part in helper.body for n in within(part))
+
+
+def rounds_of(place: Place, call: ast.Call) -> int:
+    """How often a call runs in one launch, as far as loops over a known range tell; 0 where they do not."""
+    times, function, node = 1, place.source.function_of(call), call
+    for _ in range(_DEEP):
+        for loop in (n for n in place.source.above(node) if isinstance(n, (ast.For, ast.While, ast.comprehension))):
+            over = loop.iter if isinstance(loop, ast.For) else None
+            if not isinstance(over, ast.Call) or called(over) != "range" or len(over.args) != 1:
+                return 0
+            end = over.args[0]
+            number = end.value if isinstance(end, ast.Constant) else place.value(path_of(end)) if path_of(end) else None
+            if type(number) is not int:
+                return 0
+            times *= number
+        if function is None or function.name == place.entry:
+            return times
+        sites = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+        inner = [n for n in sites if place.source.function_of(n) is not None]
+        if len(inner) != 1:
+            return times if times == 1 and not inner else 0
+        node, function = inner[0], place.source.function_of(inner[0])
+    return 0
 
 
 def _gives(helper: Function) -> bool:
