@@ -98,13 +98,29 @@ def test_entries_of_tables_are_told_as_well(given: str, read: str, tmp_path: Pat
 
 
 @pytest.mark.sweep
-def test_a_step_alone_notes_who_gives_its_pinned_memory_anew(tmp_path: Path) -> None:
-    # GIVEN the step of such a trainer, alone WHEN diagnosed
+def test_a_step_alone_tells_who_gives_its_pinned_memory_anew(tmp_path: Path) -> None:
+    # GIVEN the step of such a trainer, alone, beside lines that hand it another batch between replays WHEN diagnosed
     names = program("self.host_x = x", tmp_path)
     trainer = names["Trainer"]()  # type: ignore[operator]
     trainer.load(names["batch"](1))  # type: ignore[operator]
-    # THEN a note names the line that gives it another one, as for memory of the device
-    assert any("self.host_x.copy_(...)" in note for note in pgk.diagnose(trainer.step).notes)
+    # THEN it is told where it is read, with the line that gives it another one, as for memory of the device
+    read = "self.x.copy_(self.host_x, non_blocking=True)"
+    assert told(trainer.step) == [("stale-input", read, "there `self.host_x.copy_(...)` in place of another tensor")]
+    # AND nothing is where that line writes it, and gives it one only where it has none
+    again = program(MENDED, tmp_path)["Trainer"]()  # type: ignore[operator]
+    again.load(names["batch"](1))  # type: ignore[operator]
+    assert told(again.step) == []
+
+
+@pytest.mark.sweep
+def test_what_is_set_to_none_in_between_is_another_one_behind_that(tmp_path: Path) -> None:
+    # GIVEN the same with a line that takes it away WHEN diagnosed THEN the line that gives the next one is told
+    given = f"if i % 2: self.host_x = None\n        {MENDED}"
+    text = TRAINER.replace("(self, x)", "(self, x, i=1)").replace("GIVEN", given).replace("READ", "self.host_x")
+    names = load(PRELUDE + text, tmp_path / "program.py")
+    trainer = names["Trainer"]()
+    trainer.load(names["batch"](1))
+    assert [code for code, _, _ in told(trainer.step)] == ["stale-input"]
 
 
 INFERENCE = """

@@ -37,6 +37,7 @@ from paramgraph_kit.doctor.observe.copied_names import cloned_at
 from paramgraph_kit.doctor.observe.counted_inside import counts_itself
 from paramgraph_kit.doctor.observe.exchanged_by_methods import exchanged_by_methods
 from paramgraph_kit.doctor.observe.freed_words import is_of
+from paramgraph_kit.doctor.observe.given_back import is_given_back
 from paramgraph_kit.doctor.observe.gradients import sets_to_none
 from paramgraph_kit.doctor.observe.graphed_by_torch import minds_its_mode
 from paramgraph_kit.doctor.observe.held import addresses_of, is_a
@@ -185,6 +186,8 @@ class _Around(LinesBehind):
 
         ``again``: the statement that gives it something, perhaps out of a tuple of the function's own.
         """
+        if is_given_back(self.region.code.co_filename, again, name):
+            return True
         places = [n for n in ast.walk(self.body) if isinstance(n, ast.Assign) and n is not again]
         given = again.value if isinstance(again, ast.Assign) else None
         picked = given.value if isinstance(given, ast.Subscript) else given

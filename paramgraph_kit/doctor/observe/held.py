@@ -161,3 +161,12 @@ def attribute_of(value: Any, name: str, default: Any = None) -> Any:
         if made is not None and any(each.opname in _STORES for each in get_instructions(made)):
             return default
     return getattr(value, name, default)
+
+
+def file_of(kind: type) -> str:
+    """Where a class of the user's is written; "" of any other."""
+    for each in vars(kind).values():
+        each = each.fget if isinstance(each, property) else getattr(each, "__func__", each)
+        if (code := code_of(each)) is not None and not code.co_filename.startswith("<"):
+            return "" if is_library(code.co_filename) else code.co_filename
+    return ""

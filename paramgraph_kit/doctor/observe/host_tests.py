@@ -118,7 +118,25 @@ def _is_decided(node: ast.AST, keys: Collection[str]) -> bool:
 def decides_alone_in_key(use: Use) -> bool:
     """The same of a use whose value nobody has asked for: that is a number, or a word."""
     value = use.value()
-    return (type(value) in NUMBERS or type(value) is str) and is_in_key(use)
+    return is_in_key(use) if type(value) in NUMBERS or type(value) is str else _gives_a_key(use)
+
+
+def _gives_a_key(use: Use) -> bool:
+    """Whether what is read, a list, gives the key of the program's own table of graphs: ``graphs[max(cache.lens)]``."""
+    if not (keys := keys_of(use.code.co_filename)) or (tree := tree_of(use.code.co_filename)) is None:
+        return False
+    parents = {child: node for node in nodes_of(use.code) for child in ast.iter_child_nodes(node)}
+    top: Any = use.node
+    while (
+        isinstance(above := parents.get(top), ast.Call) and isinstance(above.func, ast.Name) and above.func is not top
+    ):
+        top = above
+    root, code = first_of(use.node), use.code
+    if ast.unparse(top) not in keys or top is use.node:
+        return False
+    calls = [n for n in nodes_in(tree) if isinstance(n, ast.Call) and last_name(n.func) == code.co_name]
+    named = all(any(isinstance(a, ast.Name) and a.id == root for a in call.args) for call in calls)
+    return named or root not in code.co_varnames[: code.co_argcount] or root == "self"
 
 
 def of_the_host_alone(test: ast.expr, name: str, given: ast.expr) -> str:

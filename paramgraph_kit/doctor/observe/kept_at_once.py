@@ -6,7 +6,7 @@ Nothing is replayed behind such a line, so that what it keeps is looked at where
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -70,7 +70,7 @@ class LinesOfReplays:
             for made in _gone_through(frame, lines) if often else ():
                 yield AtOnce(frame.f_code, "", made, _entry(made), [])
             for node, name, value in _kept_in(frame, lines):
-                if several(value):
+                if several([*value]):
                     yield from self._told(frame.f_code, node, name, value)
 
     def ended(self, result: Any, several: Callable[[list[Any]], bool]) -> Iterator[AtOnce]:
@@ -86,25 +86,25 @@ class LinesOfReplays:
         if wrong is not None and len(innermost) == 1:
             yield AtOnce(made[innermost[0]], "", innermost[0], _entry(innermost[0]), wrong)
 
-    def _told(self, code: CodeType, node: ast.Assign, name: str, value: list[Any]) -> Iterator[AtOnce]:
+    def _told(self, code: CodeType, node: ast.Assign, name: str, value: Sequence[Any]) -> Iterator[AtOnce]:
         is_row = isinstance(node.value, ast.Tuple)
         for target, given in pairs_of(node) if is_row else [(node.targets[0], node.value)]:
             if not is_row or ast.unparse(target) == name:
                 yield from self._given(code, node, given, name, value)
 
     def _given(
-        self, code: CodeType, node: ast.Assign, given: ast.expr, name: str, value: list[Any]
+        self, code: CodeType, node: ast.Assign, given: ast.expr, name: str, value: Sequence[Any]
     ) -> Iterator[AtOnce]:
         if isinstance(given, (ast.List, ast.Dict)):  # who reads the last has what is there
             parts = given.elts if isinstance(given, ast.List) else given.values
             calls = [each for each in parts if isinstance(of_what(each), ast.Call)]
             yield from (AtOnce(code, f"{name}[{n}]", node, each, None) for n, each in enumerate(calls[:-1]))
         elif made := _makes(given) or (_gives(node) if given is node.value else None):
-            yield AtOnce(code, name, made, _entry(made), value)
+            yield AtOnce(code, name, made, _entry(made), [*value])
         elif inner := [*self._returned(given)]:
-            yield from (AtOnce(other, name, made, _entry(made), value) for other, made in inner)
-        elif given is not node.value:
-            yield AtOnce(code, name, node, given, value)
+            yield from (AtOnce(other, name, made, _entry(made), [*value]) for other, made in inner)
+        elif given is not node.value and (type(value) is tuple or not isinstance(given, ast.Call)):
+            yield AtOnce(code, name, node, given, [*value])  # a list that a call gives is told where that fills it
 
     def _returned(self, given: ast.expr) -> Iterator[tuple[CodeType, ast.expr]]:
         """What makes the list that a function of the user's gives back."""
@@ -157,8 +157,11 @@ def _entry(made: ast.expr) -> ast.expr | None:
     return inner.value if isinstance(inner, ast.DictComp) else None
 
 
-def _kept_in(frame: FrameType, lines: set[int]) -> Iterator[tuple[ast.Assign, str, list[Any]]]:
-    """The assignments of a function at such lines, with the names that they give, and what these hold by now."""
+def _kept_in(frame: FrameType, lines: set[int]) -> Iterator[tuple[ast.Assign, str, Sequence[Any]]]:
+    """The assignments of a function at such lines, with the names that they give, and what these hold by now.
+
+    Of ``a, b = run(x), run(y)`` the two that may be one are a tuple.
+    """
     nodes = [*nodes_of(frame.f_code)] if lines else []
     for node in nodes:
         if not isinstance(node, ast.Assign) or len(node.targets) > 1 or not any(spans(node, line) for line in lines):
@@ -170,7 +173,7 @@ def _kept_in(frame: FrameType, lines: set[int]) -> Iterator[tuple[ast.Assign, st
             values = [path_value(each, frame.f_locals, frame.f_globals) for each in calls]
             for number, each in enumerate(calls[:-1]):  # the last one's is what is there
                 if _is_read(nodes, node, each):
-                    later = ([values[number], other] for other in values[number + 1 :])
+                    later = ((values[number], other) for other in values[number + 1 :])
                     yield from ((node, ast.unparse(each), pair) for pair in later)
             rows = [each for each, given in pairs if isinstance(given, _ROWS) and isinstance(each, _PATHS)]
             yield from ((node, *row) for each in rows if (row := _row_of(frame, nodes, node, each)) is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, last_name, spans, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, every, here, last_name, pairs_of, spans, tree_of
 from paramgraph_kit.doctor.observe.callers_tensors import ENTRIES, WHOLE
 from paramgraph_kit.doctor.observe.launch_words import ANEW
 
@@ -37,23 +37,38 @@ def made_first(
     return f"`if {has}: {copied}`, and else {first}" if alone else ""
 
 
-def is_made_where_absent(tree: ast.AST | None, statement: ast.stmt) -> bool:
-    """Whether a line gives an object what it has not yet, as ``hasattr`` says: behind that time it runs no more."""
-    nodes = [*ast.walk(tree)] if tree is not None else []
+def is_made_where_absent(tree: ast.Module | None, statement: ast.stmt) -> bool:
+    """Whether a line gives an object what it has not yet, as a test says: behind that time it runs no more.
+
+    ``if not hasattr(self, "x"): self.x = x``, ``if self.x is None: self.x = x``, and the ``else`` of the contrary.
+    """
+    nodes = every(tree) if tree is not None else ()
+    makers = {id(n) for m in nodes if isinstance(m, FUNCTIONS[:2]) and m.name in MAKERS for n in ast.walk(m)}
     gone = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Del)}
+    pairs = (pair for n in nodes if id(n) not in makers for pair in pairs_of(n))
+    gone |= {to.attr for to, value in pairs if isinstance(to, ast.Attribute) and getattr(value, "value", 0) is None}
     for branch in (n for n in nodes if isinstance(n, ast.If) and spans(n, statement.lineno)):
-        asks, absent = branch.test, branch.orelse
-        if isinstance(asks, ast.UnaryOp) and isinstance(asks.op, ast.Not):
-            asks, absent = asks.operand, branch.body
-        if not isinstance(asks, ast.Call) or last_name(asks.func) != "hasattr" or len(asks.args) != _PAIR:
-            continue
-        owner, name = ast.unparse(asks.args[0]), getattr(asks.args[1], "value", None)
-        inside = [n for s in absent for n in ast.walk(s)]
+        asked, is_absent = _asks(branch.test)
+        inside = [n for s in (branch.body if is_absent else branch.orelse) for n in ast.walk(s)]
         stores = (n for n in inside if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
-        own = any(n.attr == name and ast.unparse(n.value) == owner for n in stores)
-        if own and name not in gone and any(n is statement for n in inside):
+        own = any(ast.unparse(n) == asked for n in stores)
+        if own and asked.rpartition(".")[2] not in gone and any(n is statement for n in inside):
             return True
     return False
+
+
+def _asks(test: ast.expr) -> tuple[str, bool]:
+    """The attribute for which a test asks whether it is there, and whether that is true where it is not."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        asked, is_absent = _asks(test.operand)
+        return asked, not is_absent
+    if isinstance(test, ast.Call) and last_name(test.func) == "hasattr" and len(test.args) == _PAIR:
+        return f"{ast.unparse(test.args[0])}.{getattr(test.args[1], 'value', '')}", False
+    if isinstance(test, ast.Compare) and isinstance(test.left, ast.Attribute) and len(test.ops) == 1:
+        is_none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+        if is_none and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
+            return ast.unparse(test.left), isinstance(test.ops[0], ast.Is)
+    return "", False
 
 
 def _as_it_begins(node: ast.AST, functions: Sequence[ast.FunctionDef]) -> str:

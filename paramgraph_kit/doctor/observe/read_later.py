@@ -7,7 +7,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import LOOPS, spans
 
-_NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
+NO_VALUE = ("shape", "size", "dim", "dtype", "device", "numel", "ndim", "is_cuda")
 
 
 def statement_at(nodes: list[ast.AST], line: int) -> ast.stmt | None:
@@ -58,4 +58,4 @@ def is_about(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
     above = parents.get(node)
     if isinstance(above, ast.Compare):
         return all(isinstance(op, (ast.Is, ast.IsNot)) for op in above.ops)
-    return isinstance(above, ast.Attribute) and above.attr in _NO_VALUE
+    return isinstance(above, ast.Attribute) and above.attr in NO_VALUE

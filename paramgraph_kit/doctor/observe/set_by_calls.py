@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.explain.syntax import (
     first_line,
     here,
     last_name,
+    pairs_of,
     round_of,
     tree_of,
     writes_in_place,
@@ -27,7 +28,7 @@ from paramgraph_kit.doctor.explain.syntax import (
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of, is_a, unbound
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of, file_of, is_a, unbound
 from paramgraph_kit.doctor.observe.host_tests import decides_alone_in_key
 from paramgraph_kit.doctor.observe.lies import is_copied_from
 from paramgraph_kit.doctor.observe.made_first import is_made_where_absent
@@ -35,6 +36,7 @@ from paramgraph_kit.doctor.observe.made_with_captures import is_made_with_captur
 from paramgraph_kit.doctor.observe.picked_tensors import PICKS, picks_words
 from paramgraph_kit.doctor.observe.places import line_of
 from paramgraph_kit.doctor.observe.replayed_by import graphs_of, replays_it
+from paramgraph_kit.doctor.observe.set_alike import changes_no_number, makes_its_own
 from paramgraph_kit.doctor.observe.set_apart import SET, told_apart
 from paramgraph_kit.doctor.observe.set_between import (
     CAPTURES,
@@ -153,6 +155,8 @@ def _problems(
             if each.is_called or not _is_made_ahead(each.use, base):
                 yield from told_apart(each, found)
             continue
+        if changes_no_number(each):
+            continue
         frozen = each.problems(base, lambda: caller.call(caller.args, caller.kwargs, drawing=base.number))
         if each.is_called is not False:
             yield from frozen
@@ -196,7 +200,7 @@ def _may_be_set(scopes: list[Scope], function: Any, ran: list[CodeType]) -> bool
     held += [function, *attributes_of(function).values()]
     held += attributes_of(getattr(function, "__self__", None)).values()
     kinds = {kind for each in held for kind in (each if isinstance(each, type) else type(each)).__mro__}
-    files = {scope.file for scope in scopes} | {_file_of(kind) for kind in kinds if not _is_torchs(kind)}
+    files = {scope.file for scope in scopes} | {file_of(kind) for kind in kinds if not _is_torchs(kind)}
     read = {name for code in ran for name in (*code.co_names, *code.co_consts) if isinstance(name, str)}
     read |= {name for kind in kinds for key, each in vars(kind).items() if key in read for name in _reads(each)}
     places = (each for file in files if file and not is_library(file) for each in _places(file))
@@ -229,15 +233,13 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
     found: dict[tuple[int, str], Setting] = {}
     for use in uses:
         owner, key = use.owner(), _key(use)
-        if owner is NOTHING and not isinstance(use.node, ast.Name):
-            continue
-        if not _counts(use):
+        if (owner is NOTHING and not isinstance(use.node, ast.Name)) or not _counts(use):
             continue
         for place, target, statement in _setters(use, owner, scopes):
             search = _Calls(place, use, owner, scopes)
             is_tensor = is_a(use.value(), torch.Tensor)
-            is_begun = is_made_with_capture(place.node, statement) or is_made_where_absent(place.node, statement)
-            begins = is_tensor and is_begun
+            is_first = is_made_where_absent(tree_of(place.file), statement)
+            begins = is_tensor and (is_first or is_made_with_capture(place.node, statement))
             if begins or (is_tensor and writes_in_place(statement)) or _is_run(place, ran, search):
                 continue
             between = search.between(function)
@@ -256,13 +258,13 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
 
 def _setters(use: Use, owner: Any, scopes: list[Scope]) -> Iterator[tuple[_Place, _Target, ast.stmt]]:
     """The functions that set it, but for those in which its object is made."""
-    kinds = [] if isinstance(owner, dict) else [kind for kind in type(owner).__mro__ if _file_of(kind)]
-    files = dict.fromkeys([use.code.co_filename, *(scope.file for scope in scopes), *map(_file_of, kinds)])
+    kinds = [] if isinstance(owner, dict) else [kind for kind in type(owner).__mro__ if file_of(kind)]
+    files = dict.fromkeys([use.code.co_filename, *(scope.file for scope in scopes), *map(file_of, kinds)])
     names = {scope.file: scope.names for scope in reversed(scopes) if isinstance(scope.body, ast.Module)}
     for place in (each for file in files if not is_library(file) for each in _places(file)):
         if place.node.name in _MAKES:
             continue
-        mine = place.of is not None and any(k.__name__ == place.of.name and _file_of(k) == place.file for k in kinds)
+        mine = place.of is not None and any(k.__name__ == place.of.name and file_of(k) == place.file for k in kinds)
         for target, statement in place.sets:
             if not _is_same(target, use.node):
                 continue
@@ -296,6 +298,8 @@ def _is_owner(base: ast.expr, place: _Place, mine: bool, use: Use, owner: Any, n
         known = Search(names, None, set())._value(base)
         if known is not None or isinstance(base, ast.Name):
             return known is owner
+    if makes_its_own(place.node, root):
+        return False
     return last_name(base) == last_name(use.node.value) != ""  # type: ignore[attr-defined]
 
 
@@ -312,7 +316,7 @@ class _Calls:
     def held_as(self) -> set[str]:
         """What the object is called in the lines around the step, and in the objects that they name."""
         spaces = [scope.names for scope in self.scopes]
-        named = {id(each): each for names in spaces for each in names.values() if _file_of(type(each))}
+        named = {id(each): each for names in spaces for each in names.values() if file_of(type(each))}
         held = [*spaces, *map(attributes_of, named.values())]
         return {name for names in held for name, each in names.items() if each is self.owner}
 
@@ -333,7 +337,14 @@ class _Calls:
             own = [kind.__name__ for kind in type(known).__mro__]
             return known is self.owner or (self.place.own != "" and self.place.of.name in own and not self.is_its())
         called = {last_name(self.use.node.value), "self"} | self.held_as  # type: ignore[attr-defined]
-        return not self.is_its() or last_name(base) in called
+        return not self.is_its() or last_name(base) in called or (within is not None and self._makes(within, base))
+
+    def _makes(self, within: _Place, base: ast.expr) -> bool:
+        """Whether a variable of a function has an object of the class, which it makes."""
+        kinds = {kind.__name__ for kind in type(self.owner).__mro__} - {"object"}
+        pairs = (pair for node in ast.walk(within.node) for pair in pairs_of(node))
+        given = [value for to, value in pairs if isinstance(base, ast.Name) and ast.unparse(to) == base.id]
+        return any(isinstance(value, ast.Call) and last_name(value.func) in kinds for value in given)
 
     def is_its(self) -> bool:
         """Whether it is a method of the object itself, and not of another that has it."""
@@ -472,12 +483,3 @@ def _sets(nodes: list[ast.AST]) -> Iterator[tuple[_Target, ast.stmt]]:
                 isinstance(target, ast.Name) and target.id in outer
             ):
                 yield target, node  # type: ignore[misc]
-
-
-def _file_of(kind: type) -> str:
-    """Where a class of the user's is written; "" of any other."""
-    for each in vars(kind).values():
-        each = each.fget if isinstance(each, property) else getattr(each, "__func__", each)
-        if (code := code_of(each)) is not None and not code.co_filename.startswith("<"):
-            return "" if is_library(code.co_filename) else code.co_filename
-    return ""

@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.observe.captured_arguments import part_of
 from paramgraph_kit.doctor.observe.captured_entries import asked_by_name
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Names, Use, has_modes
 from paramgraph_kit.doctor.observe.entries_within import entries_within
+from paramgraph_kit.doctor.observe.given_back import is_given_back
 from paramgraph_kit.doctor.observe.held import attributes_of, has_librarys_lines, is_a
 from paramgraph_kit.doctor.observe.loop_state import (
     ANY,
@@ -41,6 +42,7 @@ from paramgraph_kit.doctor.observe.loop_values import PLAIN, attribute, entry
 from paramgraph_kit.doctor.observe.made_with_captures import is_made_with_its_capture
 from paramgraph_kit.doctor.observe.optimizers import ZERO
 from paramgraph_kit.doctor.observe.other_entries import Change, Entries, changes_by, has_entries
+from paramgraph_kit.doctor.observe.read_later import NO_VALUE
 from paramgraph_kit.doctor.observe.set_between import SET_BETWEEN, Setting, step_of
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.states_between import zeros_begin
@@ -60,6 +62,8 @@ def set_by_loops(
     with suppress(Exception):  # what objects of the user's are asked for, they answer as they like
         for each in bodies:
             for line, now in moved(each):
+                if is_given_back(line.file, line.node, line.target):
+                    continue
                 for setting in _read_by(line, now, uses_of(), ran):
                     said = setting.note or (setting.failure.message if setting.failure is not None else setting.said)
                     found.setdefault(said.partition(SET_BETWEEN)[0], setting)
@@ -153,7 +157,7 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
     every = [part for use in [*uses, *_asked_by_name(uses)] for part in _with_owners(use)]
     direct = [use for use in every if _is_read(use, line)]
     if direct:
-        counted = [use for use in direct if _counts(use.value()) and not _only_grows(use)]
+        counted = [use for use in direct if _counts(use.value()) and not _only_grows(use) and not _only_measures(use)]
         for use in counted[:1]:
             yield _direct(use, line, at)
         if not counted and is_a(direct[0].value(), torch.optim.Optimizer):
@@ -161,7 +165,8 @@ def _read_by(line: Given, now: Any, uses: list[Use], ran: list[CodeType]) -> Ite
             words = f"before  {at.text}\nafter   the same; behind it a call, which makes its states, and a new capture"
             yield replace(made, failure=replace(made.failure, fix=words) if made.failure is not None else None)
         elif not counted and (longer := _longer(direct, every)) is not None:
-            yield _other(direct[0], f"{direct[0].text} {SET_BETWEEN} {at.label()}", "branch-frozen", longer, at)
+            code = "stale-input" if is_a(longer.value(), torch.Tensor) else "branch-frozen"
+            yield _other(direct[0], f"{direct[0].text} {SET_BETWEEN} {at.label()}", code, longer, at)
         elif not counted and has_entries(holds := direct[0].value()) and not _only_grows(direct[0]):
             entries = Entries(holds, (Change(line.node, NOTHING),))  # another one with other entries
             yield Setting(direct[0], "", at, line.node, line.target, is_called=True, entries=entries)
@@ -271,6 +276,12 @@ def _only_grows(use: Use) -> bool:
     return any(f.attr in _GROWS and f.lineno == use.node.lineno and ast.unparse(f.value) == use.text for f in calls)
 
 
+def _only_measures(use: Use) -> bool:
+    """Whether its line asks a tensor how large it is, or of what kind, and reads none of its numbers."""
+    asked = (n for n in nodes_of(use.code) if isinstance(n, ast.Attribute) and n.value is use.node)
+    return is_a(use.value(), torch.Tensor) and any(n.attr in NO_VALUE for n in asked)
+
+
 def _longer(direct: list[Use], every: list[Use]) -> Use | None:
     """What is read of an object that another one takes the place of."""
     begins = {(use.code, use.text) for use in direct}
@@ -352,6 +363,8 @@ def _other(use: Use, said: str, code: str, read: Use, at: Frame) -> Setting:
             f"there `{use.text}.load_state_dict(other.state_dict())` in place of another module: it copies into the "
             f"memory that the graph reads; or capture again behind {by}"
         )
+    if is_a(read.value(), torch.Tensor):
+        does = f"there `{read.text}.copy_(...)` in place of another one; or capture again behind {by}"
     failure = replace(BY_ID[code].failure(said, frame), fix=f"before  {text}\nafter   {does}")
     return Setting(use, "", at, ast.Pass(), "", is_called=True, failure=failure)
 
