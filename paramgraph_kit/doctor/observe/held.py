@@ -170,3 +170,11 @@ def file_of(kind: type) -> str:
         if (code := code_of(each)) is not None and not code.co_filename.startswith("<"):
             return "" if is_library(code.co_filename) else code.co_filename
     return ""
+
+
+def is_overridden(name: str, kind: type, own: type) -> bool:
+    """Whether objects of a class have another method of a name than that of a class behind it, and do not call that."""
+    first = next((each for each in own.__mro__ if name in vars(each)), kind)
+    codes = (code_of(each) for between in own.__mro__ if between is not kind for each in vars(between).values())
+    calls = any("super" in code.co_names and name in code.co_names for code in codes if code is not None)
+    return first is not kind and not calls

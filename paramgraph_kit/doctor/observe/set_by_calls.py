@@ -27,8 +27,9 @@ from paramgraph_kit.doctor.explain.syntax import (
 )
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use, uses_in
+from paramgraph_kit.doctor.observe.given_back import is_given_back
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
-from paramgraph_kit.doctor.observe.held import attributes_of, code_of, file_of, is_a, unbound
+from paramgraph_kit.doctor.observe.held import attributes_of, code_of, file_of, is_a, is_overridden, unbound
 from paramgraph_kit.doctor.observe.host_tests import decides_alone_in_key
 from paramgraph_kit.doctor.observe.lies import is_copied_from
 from paramgraph_kit.doctor.observe.made_first import is_made_where_absent
@@ -238,9 +239,10 @@ def _set_by_calls(scopes: list[Scope], function: Any, uses: list[Use], ran: list
         for place, target, statement in _setters(use, owner, scopes):
             search = _Calls(place, use, owner, scopes)
             is_tensor = is_a(use.value(), torch.Tensor)
-            is_first = is_made_where_absent(tree_of(place.file), statement)
-            begins = is_tensor and (is_first or is_made_with_capture(place.node, statement))
-            if begins or (is_tensor and writes_in_place(statement)) or _is_run(place, ran, search):
+            is_first = is_made_where_absent(tree_of(place.file), statement) or writes_in_place(statement)
+            if is_tensor and (is_first or is_made_with_capture(place.node, statement)):
+                continue
+            if is_given_back(place.file, statement, ast.unparse(target)) or _is_run(place, ran, search):
                 continue
             between = search.between(function)
             if not between and (key in found or search.only_sets_up(function)):
@@ -264,7 +266,8 @@ def _setters(use: Use, owner: Any, scopes: list[Scope]) -> Iterator[tuple[_Place
     for place in (each for file in files if not is_library(file) for each in _places(file)):
         if place.node.name in _MAKES:
             continue
-        mine = place.of is not None and any(k.__name__ == place.of.name and file_of(k) == place.file for k in kinds)
+        known = [k for k in kinds if place.of is not None and k.__name__ == place.of.name and file_of(k) == place.file]
+        mine = bool(known) and not is_overridden(place.node.name, known[0], type(owner))
         for target, statement in place.sets:
             if not _is_same(target, use.node):
                 continue
