@@ -61,6 +61,7 @@ from paramgraph_kit.doctor.observe.loop_values import (
     is_exchange,
     is_table,
     is_torchs,
+    name_as_there,
     names_given,
     remakes,
 )
@@ -435,7 +436,9 @@ class Calls(Forms):
             return
         init = self._method(self.owner, "__init__")  # of its own, or of a class that it is made of
         for node, name in kept_by(init.node if init is not None else found[0], call):
-            self._bind(node, attribute(self.owner, name), run)
+            value = attribute(self.owner, name)
+            name_as_there(run.names, self._value(node, run), value)  # which a line ahead of it has made
+            self._bind(node, value, run)
 
     def _stepped(self, call: ast.Call) -> None:
         """The step is called: what each thing was set by last is what it finds."""

@@ -89,6 +89,18 @@ class Names:
         return self.space.get(name, NOTHING)
 
 
+def name_as_there(names: Names, made: Any, value: Any) -> None:
+    """Variables that have what a line makes mean what is there: the step's own object keeps it, and what it has."""
+    met, waiting = dict[int, Any](), [(made, value)]
+    while waiting:
+        thing, known = waiting.pop()
+        kinds = [kind.__name__ for kind in type(known).__mro__]
+        if isinstance(thing, Thing) and thing.kind.name in kinds and id(thing) not in met:
+            met[id(thing)] = known
+            waiting += [(part, attribute(known, name)) for name, part in thing.has.items()]
+    names.own.update({name: met[id(held)] for name, held in names.own.items() if id(held) in met})
+
+
 def elements(value: Any) -> tuple[Any, ...] | None:
     """What a loop over a value gives in turn; None where that is not known."""
     if isinstance(value, Some):
