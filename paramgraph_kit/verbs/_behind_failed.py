@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.driver.files import REWRITTEN, display_name
-from paramgraph_kit.verbs._own_captures import head_of, headed
+from paramgraph_kit.verbs._own_captures import head_of, headed, is_set_at
 
 if TYPE_CHECKING:
     from paramgraph_kit.trace.model import Failure
@@ -56,7 +56,9 @@ def behind_failed(
     there = (
         f for f in (_as_it_is(each, own, tried) for each in more) if f is not None and (f.code, f.frame) not in known
     )
-    told = sorted((*found.failures, *there), key=lambda f: order_of(f.frame))
+    every = [*found.failures, *there]
+    every = [f for f in every if not is_set_at(f, (g for g in every if g is not f and g.code == f.code))]
+    told = sorted(every, key=lambda f: order_of(f.frame))
     found.failures, (name, _, where) = tuple(told), head_of(found)
     found.heading = headed(name, told, where)
 

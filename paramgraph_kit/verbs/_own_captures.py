@@ -114,7 +114,7 @@ def of_captures(
         if any(map(_is_of_the_call, inside)) and part.fix is not None:
             part.fix.instead = [each for each in part.fix.instead if _DIAGNOSED not in each]
         inside = [f for f in inside if not _is_of_the_call(f)]
-        inside = [f for f in inside if not _is_set_at(f, found)]
+        inside = [f for f in inside if not is_set_at(f, found)]
         inside = [f for f in inside if not _gets_another_at(f, found)]
         lines = {_line(f) for f in inside if not _is_silent(f)}
         again = [f for f in ended if _line(f) in lines]  # the same, told with the line's own words
@@ -164,7 +164,7 @@ def _in_lines_of_failed(found: list[Failure], ended: Sequence[Failure], regions:
     return found
 
 
-def _is_set_at(failure: Failure, told: Iterable[Failure]) -> bool:
+def is_set_at(failure: Failure, told: Iterable[Failure]) -> bool:
     """Whether it is a number's reading, of which the line that sets it between replays is told already."""
     from paramgraph_kit.doctor.observe.set_between import COUNTED, lines_that_set
 
@@ -284,7 +284,7 @@ def add_frozen(
             found.notes = (*found.notes, NOT_ASKED)
         of_several(part, region, regions)
         inside = [_named(f, region) for f in part.failures if _is_frozen(f, region) and _may_be(f, region)]
-        inside = [f for f in inside if not _is_set_at(f, found.failures)]
+        inside = [f for f in inside if not is_set_at(f, found.failures)]
         if inside := [f for f in inside if _line(f) not in told and not _is_around(f, region)]:
             found.failures = (*found.failures, *inside)
             if part.fix is not None and part.fix.pieces:  # which the graph that is there would go on to replay

@@ -48,12 +48,14 @@ def test_what_stands_behind_a_capture_that_fails_is_told_with_its_fix(fix: bool,
     names = run(PROGRAM, tmp_path)
     # WHEN
     found = pgk.diagnose(names["main"], fix=fix)
-    # THEN all are told at once, and the list's own line alone; without a fix, that the rest was not looked at
+    # THEN all are told at once, and the list's own line alone; without a fix, what lines tell of the number that the
+    # capture reads, at its reading, and that the rest was not looked at
     told = {(f.code, f.frame.text) for f in found.failures if f.frame is not None}
     copied = ("copy-to-gpu", "rows = torch.randperm(8).to(device)")
     kept = ("output-alias", "self.losses.append(self.loss)")
     moved = ("scalar-frozen", "self.scale += 0.1")
-    assert told == ({copied, kept, moved} if fix else {copied})
+    read = ("scalar-frozen", "return self.net(self.memory[rows[:4]]).mean() * self.scale")
+    assert told == ({copied, kept, moved} if fix else {copied, read})
     assert found.heading.startswith(f"main: {len(told)} problem")
     assert (NOT_REPLAYED in found.notes) is not fix
 

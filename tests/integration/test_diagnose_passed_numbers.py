@@ -261,7 +261,7 @@ def test_another_function_for_the_same_key(tmp_path: Path, key: str, told: int) 
     assert [(f.code, f.message) for f in found.failures] == [
         ("branch-frozen", "fn is another one at a replay, and the graph has what it was at its capture")
     ] * told
-    assert all("`self.table[key, fn]` for `self.table[key]`" in f.fix for f in found.failures)
+    assert all("`key = (x.shape, fn)` for `key = x.shape`" in f.fix for f in found.failures)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +293,6 @@ def test_a_flag_among_many_gets_a_graph_for_each(tmp_path: Path) -> None:
     with quiet():
         found = pgk.diagnose(names["main"])
 
-    # THEN no tensor is made of it
+    # THEN no tensor is made of it, and a call may leave it out
     assert [f.code for f in found.failures] == ["branch-frozen"]
-    assert "`if given['twice'] not in graphs:`" in found.failures[0].fix
+    assert "`if given.get('twice') not in graphs:`" in found.failures[0].fix

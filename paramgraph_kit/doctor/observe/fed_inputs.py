@@ -187,7 +187,7 @@ class FedInputs:
         shared = frozenset(shared_names(frames[0].f_code, code)) if frames else frozenset[str]()
         for frame in frames[:_NEAR]:
             made = _made_in_vain(frame) if places else {}
-            beside = dict(next_ones(frame, places, code)) if places and code is not None else {}
+            beside = dict(next_ones(frame, places, code, self._ever)) if code is not None else {}
             named = {n: frame.f_locals[n] for n in made} | beside
             for text, tensor in (*named.items(), *_arguments(frame)) if places else ():
                 key = storage_key(tensor)
@@ -297,7 +297,7 @@ class FedInputs:
         """Whether nobody writes to what a graph reads, and what was given fits there."""
         key = storage_key(tensor)
         fits = tensor.device.type == device and (tensor.shape, tensor.dtype) == (given.shape, given.dtype)
-        return fits and bool(key) and key != given.key and key not in (self._since if given.is_next else self._ever)
+        return fits and bool(key) and key != given.key and key not in self._ever
 
     def _stands_beside_others(self, text: str, places: dict[str, torch.Tensor]) -> bool:
         """Whether it is an entry of what has others that are filled."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import CodeType, FrameType
 
 import torch
@@ -21,7 +21,7 @@ _LOOKS = ("clone", "detach", "to", "contiguous", "float", "long", "bool")
 
 
 def next_ones(
-    frame: FrameType, places: Mapping[str, torch.Tensor], code: CodeType
+    frame: FrameType, places: Mapping[str, torch.Tensor], code: CodeType, written: Collection[int]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Variables of a function for what the graph reads, and with other numbers than that has.
 
@@ -29,13 +29,15 @@ def next_ones(
         frame: of a function around the replay.
         places: what the graph reads, as the lines of its capture write it.
         code: the function that captures, in which a clone of such a variable may be made.
+        written: memory that anything has been written to by now.
     """
     held, known = frame.f_locals, {*map(storage_key, places.values())}
     for name in frame.f_code.co_varnames:
         value = held.get(name)
         if not is_a(value, torch.Tensor) or is_a(value, torch.nn.Parameter) or storage_key(value) in {0, *known}:
             continue
-        alike = (tensor for path, tensor in places.items() if is_named_for(name, path, code))
+        open_ = ((path, tensor) for path, tensor in places.items() if storage_key(tensor) not in written)
+        alike = (tensor for path, tensor in open_ if is_named_for(name, path, code))
         if any(_fits(value, tensor) and _differs(value, tensor) for tensor in alike):
             yield name, value
 
