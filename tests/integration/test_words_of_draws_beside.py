@@ -69,3 +69,25 @@ def test_words_for_a_draw_give_the_numbers_of_the_program(tmp_path: Path) -> Non
     # THEN a graph has eager's numbers
     around: Any = _Around(names, f"drawn_in.fill_({draw.replace('self', 'own')})", "")
     assert not differences(truth, captured(names, "f", around), set())
+
+
+@pytest.mark.parametrize("held", ["", "self."])
+def test_a_generator_of_the_cpu_is_given_to_no_draw_of_the_device(held: str, tmp_path: Path) -> None:
+    # GIVEN numbers that a helper draws with a generator of the CPU, a variable or its object's, and copies
+    text = f"""
+gen = torch.Generator().manual_seed(0)
+class Sampler:
+    def __init__(self):
+        self.gen = gen
+    def __call__(self, k):
+        return torch.randint(20, (k,), generator={held}gen).to(device)
+pick, z = Sampler(), torch.randn(20, 4, device=device)
+def f(x):
+    return (x * z[pick(6)]).sum()
+args = (torch.randn(6, 4, device=device),)
+"""
+    names = run(text, tmp_path)
+    # WHEN it is diagnosed THEN no draw of the device is told to take it, which raises
+    (told,) = (f for f in pgk.diagnose(names["f"], *names["args"]).failures if f.code == "copy-to-gpu")
+    assert "a generator of the CPU draws nothing on the device" in told.fix
+    assert "device=device)`" not in told.fix

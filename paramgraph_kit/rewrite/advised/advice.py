@@ -154,7 +154,7 @@ def _has_host_generator(place: Place, text: str) -> bool:
     """Whether a draw is by a generator of the CPU."""
     call = ast.parse(text, mode="eval").body
     given = [o.value for n in ast.walk(call) if isinstance(n, ast.Call) for o in n.keywords if o.arg == "generator"]
-    return any(getattr(place.space.get(path_of(each)), "device", None) == torch.device("cpu") for each in given)
+    return any(getattr(place.value(path_of(each)), "device", None) == torch.device("cpu") for each in given)
 
 
 def _drawn_on_cpu(place: Place) -> str:
