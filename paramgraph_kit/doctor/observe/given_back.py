@@ -25,16 +25,16 @@ def is_given_back(file: str, node: ast.AST, target: str) -> bool:
     if tree is None or not isinstance(node, ast.Assign):
         return False
     bodies = [n for n in every(tree) if isinstance(n, FUNCTIONS[:2]) and spans(n, line)]
-    held = _Holds(bodies[-1] if bodies else tree)
+    held = _Holds(bodies[-1] if bodies else tree, node)
     got = {held.place_of(value) for part, value in held.given(node) if ast.unparse(part) == target}
-    return bool(got) and all(place and held.put.get(place) == {target} and held.is_its(place[0]) for place in got)
+    return bool(got) and all(held.is_kept(place) and held.put.get(place) == {target} for place in got)
 
 
 class _Holds:
-    """What a body puts under which places."""
+    """What a body puts under which places, by other lines than one that takes it from there."""
 
-    def __init__(self, body: ast.AST) -> None:
-        nodes = [n for part in getattr(body, "body", []) for n in here(part)]
+    def __init__(self, body: ast.AST, takes: ast.AST) -> None:
+        nodes = [n for part in getattr(body, "body", []) for n in here(part) if n is not takes]
         pairs = [pair for n in nodes for pair in self.given(n)]
         self.names: dict[str, list[ast.expr]] = {}
         for target, value in pairs:
@@ -67,8 +67,14 @@ class _Holds:
         if not isinstance(node, _READ):
             return ()
         place = self.place_of(node.value, deep)
-        key = repr(node.attr) if isinstance(node, ast.Attribute) else ast.unparse(node.slice)
+        key = f".{node.attr}" if isinstance(node, ast.Attribute) else ast.unparse(node.slice)
         return (*place, key) if place else ()
+
+    def is_kept(self, place: _Place) -> bool:
+        """Whether it is an entry of a table, or of what the body makes, and no attribute that lines exchange."""
+        is_entry = any(not key.startswith(".") for key in place[1:])
+        made = any(isinstance(value, _MADE) for value in self.names.get(place[0], [])) if place else False
+        return bool(place[1:]) and (is_entry or made) and self.is_its(place[0])
 
     def is_its(self, name: str) -> bool:
         """Whether a variable has only what is made here, or what is found where that was put."""
@@ -100,4 +106,5 @@ def _parts_of(value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     elif isinstance(value, ast.Dict):
         yield from ((ast.unparse(key), each) for key, each in zip(value.keys, value.values, strict=True) if key)
     elif isinstance(value, ast.Call):  # of ``dict``, or of a class with these as its fields
-        yield from ((repr(word.arg), word.value) for word in value.keywords)
+        for word in value.keywords:
+            yield from ((key, word.value) for key in (repr(word.arg), f".{word.arg}"))
