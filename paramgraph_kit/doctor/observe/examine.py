@@ -314,12 +314,13 @@ class _Examiner(Caller):
 
     def later(self, base: Call, seen: list[Failure]) -> list[Failure]:
         """What numbers decide that move with the calls shows only many calls later, where they move slowly."""
+        held = self.state.read()
         if (base.random_drawn and base.own_drawn) or not self.state.advance(base.before, MANY_CALLS):
             return []
         other = self.call(self.args, self.kwargs, drawing=base.number if base.random_drawn else 0)
         if other.ended is not None:
-            return []
-        return turned_late.counted(base, other, seen)
+            self.state.set_to(held)  # a place that a ring never has: no call takes that
+        return turned_late.counted(base, other, seen) if other.ended is None else []
 
     def moved_on(self, base: Call) -> list[Failure]:
         """What comes later where the host asks for what the device counts, as whether a table was filled already.
@@ -349,8 +350,7 @@ class _Examiner(Caller):
                 if cached or (f.frame and depends(f.frame, asked, codes)):
                     problems.setdefault((f.code, f.frame), f)
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
-        made = made_inside.generators(problems.values(), codes, last.ran())
-        problems |= {(f.code, f.frame): f for f in made}
+        problems |= {(f.code, f.frame): f for f in made_inside.generators(problems.values(), codes, last.ran())}
         problems = without_around(problems, calls, codes, found.notes)
         found.calls, found.lost = self.number, self.lost
         moved = without_constants(problems.values(), self.function, self.given, codes, [first, *calls])
