@@ -1,4 +1,4 @@
-"""Number arguments of a step that also fills a ring: where counts move on to a place that it never has, a call fails."""
+"""Number arguments of a step that also fills a ring: where counts move on to a place of none, a call fails."""
 
 from __future__ import annotations
 
