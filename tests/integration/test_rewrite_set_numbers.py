@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -72,11 +73,38 @@ def test_all_that_reads_a_number_which_a_loop_sets_is_given_it(tmp_path: Path, l
     assert {"t = torch.full((4,), self.t, device=device)", "a = self.table[self.t].to(device)"} <= out, found
 
 
-def test_a_diff_of_what_is_captured_is_not_whole_where_something_around_is_wrong(tmp_path: Path) -> None:
+def test_a_diff_of_what_is_captured_brings_what_the_program_sets_around_it(tmp_path: Path) -> None:
     # GIVEN a program that captures that, and sets the time between its replays WHEN it is rewritten
-    found = pgk.diagnose(run(SAMPLER.replace("SAMPLE\n", ""), tmp_path)["main"], fix=True)
-    # THEN that line is left to do by hand, and the diff is not called whole
+    names = run(SAMPLER.replace("SAMPLE\n", ""), tmp_path)
+    found = pgk.diagnose(names["main"], fix=True)
+    # THEN the number is told once, with the line that sets it, and both lines that read it read tensors
+    said = [f.message for f in found.failures if f.code == "scalar-frozen"]
+    assert len(said) == 1
+    assert "self.t is set between calls" in said[0]
     assert found.fix is not None
-    assert "self.t = t" in [f.frame.text for f in found.failures if f.frame], found
-    assert not found.fix.complete
-    assert any("around the graph, and no line of this diff" in each for each in found.fix.instead), found.fix
+    assert found.fix.complete, found.fix
+    assert "call self.before_denoise() before each launch" in str(found.fix)
+    # AND with that call the program gives the numbers of eager code
+    text = SAMPLER.replace("SAMPLE\n", "").replace(
+        "        self.t = t\n", "        self.t = t\n        self.before_denoise()\n"
+    )
+    text = text.replace(
+        "self.denoise()\n        self.graph = ", "self.before_denoise()\n        self.denoise()\n        self.graph = "
+    )
+    added = [line[1:] for line in found.fix.diff.splitlines() if line[:1] == "+" and line[:3] != "+++"]
+    made = "\n".join(line for line in added if not line.startswith(" "))
+    before = "\n".join(added[added.index("    def before_denoise(self):  # before each launch") :][:6])
+    body = "        t = torch.full((4,), self.t, device=device)\n        a = self.table[self.t].to(device)\n"
+    text = text.replace(body, "        t = t_in\n        a = a_in\n").replace(
+        "    def denoise", f"{before}\n\n    def denoise"
+    )
+    mended = run(text.replace("class Sampler", f"{made}\nclass Sampler"), tmp_path)["main"]()
+    sampler = names["Sampler"]()
+    sampler.denoise()
+    assert torch.allclose(mended, torch.stack([_stepped(sampler, t) for t in range(49, -1, -10)]))
+
+
+def _stepped(sampler: Any, t: int) -> torch.Tensor:
+    sampler.t = t
+    sampler.denoise()
+    return sampler.x.clone()  # type: ignore[no-any-return]
