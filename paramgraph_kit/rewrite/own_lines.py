@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.observe.fetched_anew import FETCHED, FETCHED_WITHIN
 from paramgraph_kit.doctor.observe.gradients import nulls_around
 from paramgraph_kit.doctor.observe.other_readings import follows, is_picked
 from paramgraph_kit.doctor.observe.set_between import again_behind, says_what_sets
+from paramgraph_kit.doctor.observe.unordered import TAKES
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.asks.waited_for import unless_waited_for
@@ -172,7 +173,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[Block], fix: Fix | 
     try:
         at = attempt.place(failure)
         in_diff = bool(blocks) and id(failure) not in attempt.unsafe
-        if nulls_around(failure):
+        if nulls_around(failure) or TAKES in failure.message:
             return failure
         if says_what_sets(failure):
             shown = _shown(failure, blocks, at) if in_diff else None
@@ -245,10 +246,7 @@ def _reads_stale(place: tuple[Source, ast.stmt], fix: Fix) -> bool:
 
 
 def _in_pieces(failure: Failure, pair: tuple[list[str], list[str]] | None, fix: Fix) -> tuple[list[str], list[str]]:
-    """What is proved comes first: compiled in pieces a line is as it is, and what one graph needs of it is more.
-
-    That is told where it is told of all lines that are left; and first where the line stays for one graph, too.
-    """
+    """What is proved comes first: in pieces a line is as it is; what one graph needs is more, if it stays for that."""
     line, told = pair or ([failure.frame.text if failure.frame is not None else ""], [])
     written = _TRIED.split(fix.pieces)[0]
     if failure.code == _REGISTERED and told and not is_in_pieces(told[0]):

@@ -220,7 +220,7 @@ class _Examiner(Caller):
             between = set_by_calls.problems(self, self.settings(pair[1]), pair[1], found, known)
             silent += [f for f in between if (f.code, f.frame) not in known]
             other_numbers.frozen_names(self, found, pair[1], {(f.code, f.frame) for f in [*pair[1].found, *silent]})
-            silent += self.moved_on(pair[1])
+            silent += [*self.moved_on(pair[1]), *self.graphs.unordered.of_memory()]
             silent += begun_states.problems(self, pair[1], self.codes(pair[1]), silent)
             silent += host_results.problems(self.function, (pair[0], pair[1]), [*pair[1].found, *silent])
             if self.first is not None:

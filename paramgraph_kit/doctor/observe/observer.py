@@ -184,7 +184,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if not views:  # also ahead of a capture
             self.graphs.fed.saw(op.name, tensors, keys, written, made, place)
         self._after(op, result, made, keys, place, there)
-        if has_graphs and not views:
+        if (has_graphs or self.unordered.order.has_several()) and not views:
             self._ordered(tensors, dict(zip(map(id, tensors), keys, strict=True)), filled_by(op, args), result, place)
             if tensors and threading.get_ident() == self.places.thread:
                 waits, stream = self._waits or blocks(op, args, kwargs), self._stream()

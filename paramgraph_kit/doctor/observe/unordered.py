@@ -17,6 +17,7 @@ from paramgraph_kit.doctor.observe.refilled_early import RefilledEarly
 from paramgraph_kit.trace.model import Failure
 
 Stamp = tuple[int, int]  # a stream, and how much had been put on it
+TAKES = "it takes memory, freed by now,"
 _TITLE = "Streams do not wait for one another around a replay"
 _CAUSE = "Streams run side by side: work of one may come before or after work of another, which does not wait for it."
 
@@ -139,7 +140,15 @@ class Unordered:
             self._tell(place, other, "it writes to what line {} may still read for a replay")
             _learn(self._learned.setdefault(stream, {}), dict([at]))
         for other in self.freed.work(latest, given, result, device, place, self.order, waits):
-            self._tell(place, other, "it takes memory, freed by now, that line {} may still use")
+            self._tell(place, other, f"{TAKES} that line {{}} may still use")
+            used = next(streams_at(other), "") or current_at(other)
+            line = f"at line {_line(other)}, ahead of that: `t.record_stream({used})` of each `t` of another stream's"
+            words = f"{line} which it reads, or these are kept until the streams have joined"
+            self.problems[-1] = replace(self.problems[-1], fix=f"before  {_text(other)}\nafter   {words}")
+
+    def of_memory(self) -> list[Failure]:
+        """What a graph has of these, too: memory that is taken again while another stream may still use it."""
+        return [f for f in self.problems if TAKES in f.message]
 
     def launched(self, stream: int, inputs: Collection[int], results: Collection[int], place: Place) -> None:
         """A graph is replayed that reads, and writes, this memory."""
@@ -177,6 +186,11 @@ class Unordered:
         fix = with_name(fix, inside, waited)
         frame = failure.frame.text if failure.frame else ""
         self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=f"before  {frame}\nafter   {fix}"))
+
+
+def _text(place: Place) -> str:
+    frame = place.frame()
+    return frame.text if frame is not None else ""
 
 
 def _line(place: Place) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from paramgraph_kit.doctor.observe.unordered import TAKES
 from paramgraph_kit.rewrite.source.edits import Function, free_names, heads, is_text, on_one_line, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, unscaled_before
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -66,6 +67,8 @@ def _asked_event(place: Place) -> str:
 def _elsewhere(place: Place) -> str:
     """Work on a stream that the capture does not know, or in another thread."""
     stream = _stream_around(place)
+    if TAKES in place.failure.message:  # which no wait at the `with` mends
+        return ""
     if stream:
         current = f"{place.cuda}.current_stream()"
         return (

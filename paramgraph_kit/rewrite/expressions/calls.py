@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.observe.held import attribute_of
+from paramgraph_kit.doctor.observe.unordered import TAKES
 from paramgraph_kit.rewrite.expressions.state.begins import begins_as, is_made_by, is_none, not_made
 from paramgraph_kit.rewrite.expressions.state.carried import begins_as_number, held_by
 from paramgraph_kit.rewrite.expressions.state.unpacked import write_each
@@ -160,7 +161,7 @@ def join(place: Place) -> list[Edit]:
 def fork(place: Place) -> list[Edit]:
     """Before ``with cuda.stream(s):`` ``s`` waits for the current stream."""
     found = _stream_block(place)
-    if found is None:
+    if found is None or TAKES in place.failure.message:
         return []
     block, stream = found
     return [place.source.before(block, [f"{stream}.wait_stream({place.cuda}.current_stream())"])]
