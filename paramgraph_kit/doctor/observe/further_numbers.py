@@ -17,7 +17,7 @@ import torch
 from paramgraph_kit.doctor.observe.held import cells_of, is_a
 from paramgraph_kit.doctor.observe.near_numbers import Others
 
-_ALWAYS = (37, 1000)  # from the own, whatever time that takes
+FAR = (37, 1000)  # from the own, whatever time that takes
 _STEPS = (
     *range(2, 17),
     *(19, 23, 24, 29, 31, 43, 50, 60, 90, 100, 128, 150, 180, 200, 250, 255, 256, 300, 340, 365, 400, 512, 5000),
@@ -30,7 +30,7 @@ _DIGITS = re.compile(r"[0-9a-f]{1,4}")
 
 def further(plain: Others, functions: Iterable[FunctionType]) -> Iterator[tuple[bool, Others]]:
     """Numbers for some arguments, each with whether it is to be tried in any case."""
-    for far in _ALWAYS:
+    for far in FAR:
         yield True, {key: type(value)(value + far) for key, value in plain.items()}
     named = [*dict.fromkeys(_named(functions))][:_MOST_NAMED]
     whole = {key: value for key, value in plain.items() if type(value) is int}

@@ -29,6 +29,7 @@ from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.alike_answers import answers_alike
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, Use
 from paramgraph_kit.doctor.observe.compare import OTHERS, differences
+from paramgraph_kit.doctor.observe.further_numbers import FAR
 from paramgraph_kit.doctor.observe.gradients import Scope, Search
 from paramgraph_kit.doctor.observe.methods_own import class_of_method
 from paramgraph_kit.doctor.observe.near_numbers import another
@@ -137,7 +138,8 @@ class Setting:
         then = self.use.value()
         picks = picks_by(self.use.text, self.use.code)
         nearby = [then - 1, 0] if picks and type(then) is int else []  # the next may lie behind the last
-        for value in (another(then), *(self._others() if self.use.decides else ()), *nearby):
+        far = [then + each for each in FAR] if type(then) is int else []  # `self.epoch // 10` is slow to move
+        for value in (another(then), *(self._others() if self.use.decides else ()), *nearby, *far):
             self.use.write(value)
             try:
                 other = call()
