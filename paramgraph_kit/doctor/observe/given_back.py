@@ -10,7 +10,7 @@ from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, every, here, last_na
 _READ = (ast.Subscript, ast.Attribute)
 _MADE = (ast.Tuple, ast.List, ast.Dict, ast.Call)
 _GETS = ("get", "setdefault", "pop")
-DEEP = 4  # variables for variables
+_DEEP = 4  # variables for variables
 _Place = tuple[str, ...]  # a container as it is written, and its keys
 
 
@@ -43,11 +43,11 @@ class _Holds:
         self.put: dict[_Place, set[str]] = {}
         for target, value in pairs:
             if isinstance(target, (ast.Subscript, ast.Attribute)) or isinstance(value, _MADE):
-                self._put((target.id,) if isinstance(target, ast.Name) else self.place_of(target), value, DEEP)
+                self._put((target.id,) if isinstance(target, ast.Name) else self.place_of(target), value, _DEEP)
         for call in (n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "update"):
             place = self.place_of(call.func.value) if isinstance(call.func, ast.Attribute) else ()
             for word in call.keywords if place else ():
-                self._put((*place, repr(word.arg)), word.value, DEEP)
+                self._put((*place, repr(word.arg)), word.value, _DEEP)
 
     def given(self, node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
         """What an assignment gives its targets, also of parts: ``a, b = kept`` gives ``b`` the entry ``kept[1]``."""
@@ -62,7 +62,7 @@ class _Holds:
         """Where something is kept; () where it is computed."""
         if isinstance(node, ast.Name):
             given = self.names.get(node.id, [])
-            is_another = len(given) == 1 and isinstance(given[0], _READ) and deep < DEEP
+            is_another = len(given) == 1 and isinstance(given[0], _READ) and deep < _DEEP
             return self.place_of(given[0], deep + 1) if is_another else (node.id,)
         if not isinstance(node, _READ):
             return ()
