@@ -74,6 +74,8 @@ class FilledRows:
         rows, of = part.write.rows, part.write.of
         for tensor in given:
             if not tensor.dim() or len(tensor) != of:
+                if name in ("slice", "narrow") and tensor.dim() and len(tensor) > of:  # of a buffer for all sizes
+                    part.is_cut |= len(result) == rows and storage_key(tensor) != part.write.key
                 if tensor.dim() and storage_key(tensor) in part.results:
                     self._of_no_rows.add(_line(place))
                 continue
