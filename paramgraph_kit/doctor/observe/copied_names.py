@@ -26,8 +26,8 @@ def copied_at(node: Any, name: str, value: Any) -> tuple[str, str]:
     alone = len(targets) == 1 and isinstance(targets[0], (ast.Name, ast.Attribute))
     if alone and (isinstance(node.value, (ast.Name, ast.Attribute)) or is_a(value, torch.Tensor)):
         anew: Any = copy.deepcopy(node)
-        anew.value = ast.parse(copy_of(given, value), mode="eval").body
-        return line, ast.unparse(anew)
+        anew.value = ast.Name("copied_")
+        return line, ast.unparse(anew).replace("copied_", copy_of(given, value))
     return line, f"{line}; {name} = {copy_of(name, value)}"
 
 
