@@ -94,6 +94,13 @@ def test_a_mask_that_nobody_copies_is_told(program: str, tmp_path: Path) -> None
     assert told(same.replace("FILL", copied), tmp_path / "same.py") == []
 
 
+def test_a_buffer_of_a_plain_name_is_known_by_what_it_is_a_copy_of(tmp_path: Path) -> None:
+    # GIVEN the same with the capture's clone in a variable that is called by what it is
+    text = (BATCH.replace("KEPT", "i % 3") + LOOP).replace("sk", "static").replace("FILL", "sx.copy_(x)")
+    # WHEN it is diagnosed THEN the mask is told
+    assert told(text, tmp_path / "program.py") == [("stale-input", "static.copy_(keep); g.replay()")]
+
+
 def test_a_variable_of_another_name_is_not_taken_for_it(tmp_path: Path) -> None:
     # GIVEN a constant of the graph's, and beside the replay a tensor like it that is there for something else
     text = BATCH.replace("KEPT", "1") + LOOP.replace("FILL", "sx.copy_(x); shown = keep * i")

@@ -16,7 +16,7 @@ from paramgraph_kit.doctor.explain.syntax import nodes_of, pairs_of
 from paramgraph_kit.doctor.observe.held import attributes_of, file_of, is_a
 from paramgraph_kit.doctor.restore.keeper import storage_key
 
-_AFFIXES = frozenset(("", *"s static in input inputs buf buffer g graph device dev cur".split()))  # noqa: SIM905
+_AFFIXES = frozenset("s static in input inputs buf buffer g graph device dev cur".split())  # noqa: SIM905
 _LOOKS = ("clone", "detach", "to", "contiguous", "float", "long", "bool")
 
 
@@ -32,12 +32,12 @@ def next_ones(
         written: memory that anything has been written to by now.
     """
     held, known = frame.f_locals, {*map(storage_key, places.values())}
-    for name in frame.f_code.co_varnames:
+    unfed = [(path, tensor) for path, tensor in places.items() if storage_key(tensor) not in written]
+    for name in frame.f_code.co_varnames if unfed else ():
         value = held.get(name)
         if not is_a(value, torch.Tensor) or is_a(value, torch.nn.Parameter) or storage_key(value) in {0, *known}:
             continue
-        open_ = ((path, tensor) for path, tensor in places.items() if storage_key(tensor) not in written)
-        alike = (tensor for path, tensor in open_ if is_named_for(name, path, code))
+        alike = (tensor for path, tensor in unfed if is_named_for(name, path, code))
         if any(_fits(value, tensor) and _differs(value, tensor) for tensor in alike):
             yield name, value
 
@@ -63,12 +63,10 @@ def shared_names(code: CodeType, captures: CodeType | None) -> Iterator[str]:
 
 def is_named_for(name: str, path: str, code: CodeType) -> bool:
     """Whether what a graph reads has the name of a variable, as ``static_keep`` has, or was made of it as a copy."""
-    last = path.rpartition(".")[2].partition("[")[0].lower()
-    if last in (name.lower(), f"s{name.lower()}") or {*last.split("_")} - {name.lower()} <= _AFFIXES & {
-        *last.split("_")
-    }:
-        return name.lower() in last
-    return is_copy_of(name, path, code)
+    last, own = path.rpartition(".")[2].partition("[")[0].lower(), name.lower()
+    parts = {*last.split("_")}
+    is_named = last in (own, f"s{own}") or (own in parts and parts - {own} <= _AFFIXES)
+    return is_named or is_copy_of(name, path, code)
 
 
 def is_copy_of(name: str, path: str, code: CodeType) -> bool:
