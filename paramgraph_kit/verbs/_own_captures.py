@@ -373,7 +373,7 @@ def _is_of_the_call(failure: Failure) -> bool:
 
 def _of_its_graph(failure: Failure, region: Region) -> Failure:
     """The same with the graph's own name, and with that of the generator in the object that has both."""
-    from paramgraph_kit.doctor.observe.loop_values import class_around
+    from paramgraph_kit.doctor.explain.syntax import innermost, tree_of
     from paramgraph_kit.doctor.observe.own_regions import graphs_at
 
     names = graphs_at(region)
@@ -381,8 +381,8 @@ def _of_its_graph(failure: Failure, region: Region) -> Failure:
         return failure
     file, frame = region.code.co_filename, failure.frame
     given = re.search(r"generator=(self\.[\w.]+)", frame.text) if frame is not None else None
-    is_one = frame is not None and class_around(file, region.line) is class_around(file, frame.line) is not None
-    if given is not None and is_one and names[-1].startswith("self."):
+    kinds = [innermost(tree_of(file), at, (ast.ClassDef,)) for at in (region.line, frame.line if frame else 0)]
+    if given is not None and kinds[0] is kinds[1] is not None and names[-1].startswith("self."):
         said = re.sub(r"(`g\.register_generator_state)\([\w.]+\)", rf"\1({given[1]})", failure.fix)
         failure = replace(failure, fix=said)
     own = failure.fix.replace("`g.register", f"`{names[-1]}.register").replace("graph `g`", f"graph `{names[-1]}`")

@@ -153,6 +153,17 @@ def every(tree: ast.Module) -> tuple[ast.AST, ...]:
     return tuple(walk(tree))
 
 
+def innermost(tree: ast.Module | None, line: int, kinds: tuple[type[ast.AST], ...]) -> Any:
+    """The innermost function, or class, in which a line stands; None where none does.
+
+    >>> tree = ast.parse("class A:\\n    def f(self):\\n        pass")
+    >>> innermost(tree, 3, FUNCTIONS).name, innermost(tree, 3, (ast.ClassDef,)).name, innermost(tree, 1, FUNCTIONS)
+    ('f', 'A', None)
+    """
+    around = [n for n in every(tree) if isinstance(n, kinds) and spans(n, line)] if tree is not None else []
+    return around[-1] if around else None  # those inside come later
+
+
 def spans(node: Any, line: int) -> bool:
     """Whether a line is one of those of a node."""
     return bool(node.lineno <= line <= (node.end_lineno or node.lineno))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, every, here, last_name, pairs_of, spans, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, here, innermost, last_name, pairs_of, tree_of
 
 _READ = (ast.Subscript, ast.Attribute)
 _MADE = (ast.Tuple, ast.List, ast.Dict, ast.Call)
@@ -21,11 +21,9 @@ def is_given_back(file: str, node: ast.AST, target: str) -> bool:
     there, ``graph, static = cache[key]``, exchanges nothing for that graph.
     """
     tree = tree_of(file)
-    line = getattr(node, "lineno", 0)
     if tree is None or not isinstance(node, ast.Assign):
         return False
-    bodies = [n for n in every(tree) if isinstance(n, FUNCTIONS[:2]) and spans(n, line)]
-    held = _Holds(bodies[-1] if bodies else tree, node)
+    held = _Holds(innermost(tree, node.lineno, FUNCTIONS[:2]) or tree, node)
     got = {held.place_of(value) for part, value in held.given(node) if ast.unparse(part) == target}
     return bool(got) and all(held.is_kept(place) and held.put.get(place) == {target} for place in got)
 

@@ -37,7 +37,6 @@ from paramgraph_kit.doctor.observe.loop_values import (
     all_of,
     are_types,
     attribute,
-    class_around,
     entry,
     function_of,
     given_by,
@@ -180,10 +179,8 @@ class Meanings:
 
     def _of_super(self, func: Any, run: Run) -> Any:
         """The methods that ``super().method`` is, as far as its objects are there."""
-        found: list[Any] = []
-        if (within := class_around(run.file, func.lineno)) is not None:
-            owners = (each for each in all_of(self._value(func.value, run)) if not isinstance(each, (Thing, Held)))
-            found += [method for owner in owners for method in of_super(func.attr, owner, within)]
+        owners = (each for each in all_of(self._value(func.value, run)) if not isinstance(each, (Thing, Held)))
+        found = [method for owner in owners for method in of_super(func, owner, run.file)]
         return Some(tuple(found)) if found else NOTHING
 
     def _given_to(self, call: ast.Call) -> list[tuple[ast.expr, Any]]:

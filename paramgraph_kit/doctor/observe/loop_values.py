@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import every, last_name, spans, tree_of
+from paramgraph_kit.doctor.explain.syntax import innermost, last_name, tree_of
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_entries import is_dict
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
@@ -242,18 +242,11 @@ def without_plain(value: Any) -> Any:
     return NOTHING if type(value) in PLAIN else value
 
 
-def class_around(file: str, line: int) -> ast.ClassDef | None:
-    """The class in which a line stands."""
-    nodes = every(tree) if (tree := tree_of(file)) is not None else ()
-    kinds = [n for n in nodes if isinstance(n, ast.ClassDef) and spans(n, line)]
-    return kinds[-1] if kinds else None
-
-
-def of_super(name: str, owner: Any, within: ast.ClassDef) -> list[MethodType]:
+def of_super(func: ast.Attribute, owner: Any, file: str) -> list[MethodType]:
     """The method that ``super().name`` is of an object: of the classes behind that in which the line stands."""
-    kinds = [*type(owner).__mro__]
-    at = next((n for n, kind in enumerate(kinds) if kind.__name__ == within.name), len(kinds))
-    found = next((vars(kind)[name] for kind in kinds[at + 1 :] if name in vars(kind)), None)
+    within, kinds = innermost(tree_of(file), func.lineno, (ast.ClassDef,)), [*type(owner).__mro__]
+    at = next((n for n, kind in enumerate(kinds) if within is not None and kind.__name__ == within.name), len(kinds))
+    found = next((vars(kind)[func.attr] for kind in kinds[at + 1 :] if func.attr in vars(kind)), None)
     return [MethodType(found, owner)] if type(found) is FunctionType else []
 
 

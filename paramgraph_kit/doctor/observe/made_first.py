@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from functools import lru_cache
 
 from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, MAKERS, every, here, last_name, pairs_of, spans, tree_of
 from paramgraph_kit.doctor.observe.callers_tensors import ENTRIES, WHOLE
@@ -42,11 +43,7 @@ def is_made_where_absent(tree: ast.Module | None, statement: ast.stmt) -> bool:
 
     ``if not hasattr(self, "x"): self.x = x``, ``if self.x is None: self.x = x``, and the ``else`` of the contrary.
     """
-    nodes = every(tree) if tree is not None else ()
-    makers = {id(n) for m in nodes if isinstance(m, FUNCTIONS[:2]) and m.name in MAKERS for n in ast.walk(m)}
-    gone = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Del)}
-    pairs = (pair for n in nodes if id(n) not in makers for pair in pairs_of(n))
-    gone |= {to.attr for to, value in pairs if isinstance(to, ast.Attribute) and getattr(value, "value", 0) is None}
+    nodes, gone = (every(tree), _taken_away(tree)) if tree is not None else ((), frozenset[str]())
     for branch in (n for n in nodes if isinstance(n, ast.If) and spans(n, statement.lineno)):
         asked, is_absent = _asks(branch.test)
         inside = [n for s in (branch.body if is_absent else branch.orelse) for n in ast.walk(s)]
@@ -55,6 +52,17 @@ def is_made_where_absent(tree: ast.Module | None, statement: ast.stmt) -> bool:
         if own and asked.rpartition(".")[2] not in gone and any(n is statement for n in inside):
             return True
     return False
+
+
+@lru_cache(64)
+def _taken_away(tree: ast.Module) -> frozenset[str]:
+    """The attributes that lines delete, or set to None, but where objects are made."""
+    nodes = every(tree)
+    makers = {id(n) for m in nodes if isinstance(m, FUNCTIONS[:2]) and m.name in MAKERS for n in ast.walk(m)}
+    gone = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Del)}
+    pairs = (pair for n in nodes if id(n) not in makers for pair in pairs_of(n))
+    nulled = (to for to, value in pairs if isinstance(value, ast.Constant) and value.value is None)
+    return frozenset(gone | {to.attr for to in nulled if isinstance(to, ast.Attribute)})
 
 
 def _asks(test: ast.expr) -> tuple[str, bool]:

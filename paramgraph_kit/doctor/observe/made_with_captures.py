@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, every, last_name, spans, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, innermost, last_name, tree_of
 from paramgraph_kit.doctor.observe.own_regions import all_blocks
 
 
@@ -21,9 +21,7 @@ def is_made_with_capture(function: ast.AST, statement: ast.AST) -> bool:
 
 def is_made_with_its_capture(file: str, statement: ast.AST | None) -> bool:
     """The same, of a line that is known by its file alone."""
-    tree, line = tree_of(file), getattr(statement, "lineno", 0)
-    functions = [n for n in every(tree) if isinstance(n, FUNCTIONS[:2]) and spans(n, line)] if tree is not None else []
-    own = max(functions, key=lambda n: n.lineno, default=None)
+    own = innermost(tree_of(file), getattr(statement, "lineno", 0), FUNCTIONS[:2])
     return own is not None and is_made_with_capture(own, statement)
 
 

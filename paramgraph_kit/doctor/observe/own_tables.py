@@ -48,7 +48,7 @@ def _key_by_name(tree: ast.Module, table: str, what: str) -> list[tuple[str, str
     """The lines that make the key, where each function asks the table by one variable: ``key = n, how``."""
     found: list[tuple[str, str]] = []
     for function in (n for n in ast.walk(tree) if isinstance(n, FUNCTIONS[:2])):
-        if not (keys := {text for text, _ in _keys(function, table)}):
+        if not (keys := {*_keys(function, table)}):
             continue
         nodes = [n for n in ast.walk(function) if isinstance(n, ast.Assign)]
         made = [n for n in nodes if {*map(ast.unparse, n.targets)} == keys and isinstance(n.targets[0], ast.Name)]
@@ -180,16 +180,16 @@ def _is_known(tree: ast.Module, table: str, what: str) -> bool:
     return True
 
 
-def _keys(tree: ast.AST, table: str) -> Iterator[tuple[str, ast.expr]]:
-    """What the table is asked by, with its text."""
+def _keys(tree: ast.AST, table: str) -> Iterator[str]:
+    """What the table is asked by."""
     asks = [f"{table}.{name}" for name in _ASKS]
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) == table:
-            yield ast.unparse(node.slice), node.slice
+            yield ast.unparse(node.slice)
         elif isinstance(node, ast.Compare) and len(node.ops) == 1 and ast.unparse(node.comparators[0]) == table:
-            yield ast.unparse(node.left), node.left
+            yield ast.unparse(node.left)
         elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in asks:
-            yield ast.unparse(node.args[0]), node.args[0]
+            yield ast.unparse(node.args[0])
 
 
 def _with_key(tree: ast.AST, table: str, what: str) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, every, last_name, pairs_of, spans, tree_of
+from paramgraph_kit.doctor.explain.syntax import FUNCTIONS, elements_of, every, innermost, last_name, pairs_of, tree_of
 from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.held import file_of
 from paramgraph_kit.doctor.observe.set_between import Setting
@@ -43,9 +43,8 @@ def _is_a_tensor_by_then(file: str, target: str, line: int) -> bool:
 
     What is put back behind a call that is examined is the number of before.
     """
-    tree = tree_of(file)
-    around = [n for n in every(tree) if isinstance(n, FUNCTIONS[:2]) and spans(n, line)] if tree is not None else []
-    pairs = [pair for n in (ast.walk(around[-1]) if around else ()) for pair in pairs_of(n)]
+    around = innermost(tree_of(file), line, FUNCTIONS[:2])
+    pairs = [pair for n in (ast.walk(around) if around is not None else ()) for pair in pairs_of(n)]
     given = [value for to, value in pairs if to.lineno < line and ast.unparse(to) == target]
     return bool(given) and isinstance(given[-1], ast.Call) and last_name(given[-1].func) in _TENSORS
 

@@ -140,11 +140,11 @@ class Unordered:
             self._tell(place, other, "it writes to what line {} may still read for a replay")
             _learn(self._learned.setdefault(stream, {}), dict([at]))
         for other in self.freed.work(latest, given, result, device, place, self.order, waits):
-            self._tell(place, other, f"{TAKES} that line {{}} may still use")
             used = next(streams_at(other), "") or current_at(other)
             line = f"at line {_line(other)}, ahead of that: `t.record_stream({used})` of each `t` of another stream's"
             words = f"{line} which it reads, or these are kept until the streams have joined"
-            self.problems[-1] = replace(self.problems[-1], fix=f"before  {_text(other)}\nafter   {words}")
+            fix = f"before  {_text(other)}\nafter   {words}"
+            self._tell(place, other, f"{TAKES} that line {{}} may still use", fix)
 
     def of_memory(self) -> list[Failure]:
         """What a graph has of these, too: memory that is taken again while another stream may still use it."""
@@ -167,25 +167,29 @@ class Unordered:
         self._replays = [each for each in self._replays if each[3] is not results]
         self._replays.append((stamp, place, inputs, results))
 
-    def _tell(self, place: Place, other: Place, said: str) -> None:
-        """Work at a place does not wait for other work."""
+    def _tell(self, place: Place, other: Place, said: str, fix: str = "") -> None:
+        """Work at a place does not wait for other work; ``fix``: what mends it, where that is no wait."""
         text = said.format(_line(other) or "?")
         failure = BY_ID["work-elsewhere"].failure(f"{text}, on another stream: nothing waits for it", place.frame())
-        current = current_at(place)
-        inside, waited = next(streams_at(place), ""), next(streams_at(other), "") or current
-        if waited != current and place.user and other.user and place.user[0] is not other.user[0]:
-            waited = f"the stream of line {_line(other)}, `{waited}` there"  # whose names mean nothing here
-        fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or current}.wait_stream({waited})"
-        if not inside and waited == current:  # the lines that name their streams are those that call these
-            fix = f"behind line {_line(other)}: the stream of this line waits for that line's, `this.wait_stream(that)`"
-            (around, name, _), (_, theirs, code) = _of_callers(place), _of_callers(other)
-            if name and not theirs:
-                fix = f"ahead of the `with` around line {around}, which calls this: {name}.wait_stream({current})"
-            elif theirs and not name and place.user and place.user[0] is code:
-                fix, waited = f"ahead of this line: {current}.wait_stream({theirs})", theirs
-        fix = with_name(fix, inside, waited)
-        frame = failure.frame.text if failure.frame else ""
-        self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=f"before  {frame}\nafter   {fix}"))
+        fix = fix or f"before  {_text(place)}\nafter   {_wait(place, other)}"
+        self.problems.append(replace(failure, title=_TITLE, cause=_CAUSE, fix=fix))
+
+
+def _wait(place: Place, other: Place) -> str:
+    """What has the stream of a line wait for that of another."""
+    current = current_at(place)
+    inside, waited = next(streams_at(place), ""), next(streams_at(other), "") or current
+    if waited != current and place.user and other.user and place.user[0] is not other.user[0]:
+        waited = f"the stream of line {_line(other)}, `{waited}` there"  # whose names mean nothing here
+    fix = f"ahead of {'the `with`' if inside else 'this line'}: {inside or current}.wait_stream({waited})"
+    if not inside and waited == current:  # the lines that name their streams are those that call these
+        fix = f"behind line {_line(other)}: the stream of this line waits for that line's, `this.wait_stream(that)`"
+        (around, name, _), (_, theirs, code) = _of_callers(place), _of_callers(other)
+        if name and not theirs:
+            fix = f"ahead of the `with` around line {around}, which calls this: {name}.wait_stream({current})"
+        elif theirs and not name and place.user and place.user[0] is code:
+            fix, waited = f"ahead of this line: {current}.wait_stream({theirs})", theirs
+    return with_name(fix, inside, waited)
 
 
 def _text(place: Place) -> str:
