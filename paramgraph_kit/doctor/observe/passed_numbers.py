@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.number_kinds import NUMBERS
 from paramgraph_kit.doctor.observe.captured_values import NOTHING, path_value
 from paramgraph_kit.doctor.observe.held import is_a
 from paramgraph_kit.doctor.observe.own_managers import captured_in, is_manager
+from paramgraph_kit.doctor.observe.own_tables import keys_of
 from paramgraph_kit.doctor.observe.paired_arguments import paired_with
 from paramgraph_kit.doctor.observe.places import frames_of_the_user
 
@@ -89,11 +90,46 @@ class PassedNumbers:
         running = {frame.f_code for frame in frames}
         for one in (p for p in then if p.code not in running and (p.code, p.name) not in self.moved):
             alike = [p for key, others in self.then.items() if key != id(graph) for p in others if p.code is one.code]
-            if any(p.name == one.name and p.value != one.value for p in alike):
+            if any(p.name == one.name and p.value != one.value for p in alike) and _may_choose(one):
                 continue  # a graph for each of several: which one a size is for is the program's to say
             found = next(_now(one, frames), None)
             if found is not None:
                 self.moved[one.code, one.name] = found
+
+
+def _may_choose(one: Passed) -> bool:
+    """Whether a number may be what the program looks up its graphs by: all of it, or what is computed of it."""
+    keys = {path for part in keys_of(one.code.co_filename) for path in _paths(ast.parse(part))}
+    if not keys or (type(one.value) is int and all(is_size(n, one.code) for n in one.reads)):
+        return True
+    named = {one.name}
+    for code, node in ((one.code, ast.Name(one.name)), *((o.code, o.node) for o in one.origins)):
+        named |= {*_paths(node)}
+        for made in sorted((n for n in nodes_of(code) if isinstance(n, ast.Assign)), key=lambda n: n.lineno):
+            if any(_is_part(name, read) for read in _paths(made.value) for name in named):
+                named |= {
+                    path for target in made.targets if not isinstance(target, ast.Subscript) for path in _paths(target)
+                }
+    return any(_is_part(name, key) for name in named for key in keys)
+
+
+def _paths(node: ast.AST) -> Iterator[str]:
+    """What an expression reads, ``request.size``, each to its end."""
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(_first(node), ast.Name):
+        yield ast.unparse(node)
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _paths(child)
+
+
+def _first(node: ast.AST) -> ast.AST:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
+
+
+def _is_part(name: str, path: str) -> bool:
+    return name == path or name.startswith(f"{path}.")
 
 
 def _passed(frames: list[FrameType]) -> Iterator[Passed]:

@@ -13,6 +13,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.captured_values import Names, Use
 from paramgraph_kit.doctor.observe.moved_together import graph_for_each
 from paramgraph_kit.doctor.observe.own_managers import captured_in
+from paramgraph_kit.doctor.observe.own_tables import keys_of
 from paramgraph_kit.doctor.observe.passed_numbers import PassedNumbers, PassedOn
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.observe.takes_tensors import takes_a_tensor
@@ -107,6 +108,12 @@ def _fix(moved: PassedOn, kind: str) -> str:
     held, given = (f"self.{one.name}_in" if of_self else f"{one.name}_in"), ast.unparse(origin.node)
     made = f"`{held} = torch.full((), float({given}), device={kind!r})`"
     call = ast.unparse(origin.call)
+    if in_branch and keys_of(one.code.co_filename):  # each capture would make another one, and the launch fills one
+        return (
+            f"this line as it is, and once, ahead of all captures, as in `__init__`, "
+            f"`{held} = torch.ones((), device={kind!r})`; `{call}` (line {origin.call.lineno}) is given `{held}` for "
+            f"`{given}`, and ahead of {launches} comes `{held}.fill_({moved.text})`{with_it}"
+        )
     return (
         f"this line as it is, and ahead of `{call}` (line {origin.call.lineno}) {made}; that call is given "
         f"`{held}` for `{given}`, and ahead of {launches} comes `{held}.fill_({moved.text})`{with_it}"
