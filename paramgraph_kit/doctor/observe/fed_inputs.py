@@ -6,7 +6,6 @@ those of the capture's second input, or of the call before.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,9 +15,9 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import elements_of, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.computed_again import ComputedAgain
+from paramgraph_kit.doctor.observe.copied_behind import goes_on, shared_line
 from paramgraph_kit.doctor.observe.filled_anew import copied_ahead
 from paramgraph_kit.doctor.observe.given_by_variables import (
     held_in_variables,
@@ -37,13 +36,13 @@ from paramgraph_kit.doctor.observe.given_names import (
     table_of,
 )
 from paramgraph_kit.doctor.observe.given_to_operations import is_in_vain
+from paramgraph_kit.doctor.observe.handed_over import HandedOver
 from paramgraph_kit.doctor.observe.held import attributes_of, is_a, tensors_in
 from paramgraph_kit.doctor.observe.kept_as_given import kept_as_given
 from paramgraph_kit.doctor.observe.left_alone import never_loaded
 from paramgraph_kit.doctor.observe.named_again import kept_with_graph, named_again, other_arguments
-from paramgraph_kit.doctor.observe.own_managers import captured_in
 from paramgraph_kit.doctor.observe.own_regions import Region
-from paramgraph_kit.doctor.observe.places import Place, frame_of, frames_of_the_user, line_of
+from paramgraph_kit.doctor.observe.places import Place, frames_of_the_user
 from paramgraph_kit.doctor.observe.source_lines import frame_at
 from paramgraph_kit.doctor.restore.keeper import storage_key, storage_ref
 from paramgraph_kit.trace.model import Failure, Frame
@@ -91,6 +90,7 @@ class FedInputs:
         self._read: set[int] = set()  # in this call
         self._written: set[int] = set()
         self._ever: set[int] = set()  # written in any
+        self._outside: set[int] = set()  # the same, without what graphs write
         self._since: set[int] = set()  # the same, behind the first replay of what was captured
         self._met: set[int] = set()  # graphs that were replayed
         self._given: list[_Given] = []
@@ -100,12 +100,13 @@ class FedInputs:
         self._behind: dict[Frame | None, Failure] = {}
         self._again: dict[Frame | None, tuple[dict[str, str], Region]] = {}  # variables, by the replay
         self._number = 0
-        self._computed = ComputedAgain()
+        self._computed, self._handed = ComputedAgain(), HandedOver()
 
     def begin(self) -> None:
         """A call begins; of one that ended in an error nothing goes on."""
         self._read, self._written, self._given = set(), set(), []
         self._launches, self._late, self._number = {}, {}, 0
+        self._handed.begin()
 
     def saw(
         self,
@@ -136,6 +137,7 @@ class FedInputs:
         self._read |= read
         self._written |= written
         self._ever |= written
+        self._outside |= written
         self._since |= written
 
     def launched(self, one: Any, regions: Iterable[Region], writes: Iterable[int], place: Place) -> None:
@@ -165,6 +167,7 @@ class FedInputs:
             return
         again = dict(other_arguments(one, frames[:_NEAR], places, self._ever))
         own = {storage_key(t) for frame in frames[-1:] for _, t in _arguments(frame)}
+        self._handed.launched(one, frames, region, places, self._outside)
         again |= self._computed.others(one, frames[:_NEAR], self._since, own - {0})
         again = _as_called_here(again, frames[:_NEAR], region.code)
         if again:
@@ -177,6 +180,7 @@ class FedInputs:
         inputs = {storage_key(tensor) for tensor in places.values()} - {*writes, *region.writes}
         written = frozenset(self._written)
         self._launches[id(region.graph)] = _Launch(inputs, written, seen, given - {0}, place, region.code)
+        places = {text: tensor for text, tensor in places.items() if storage_key(tensor) not in one.of_others}
         self._note_given(frames, places, place, region)
 
     def _note_given(
@@ -213,6 +217,7 @@ class FedInputs:
             is_unread = each.key not in self._read and (each.key not in own or _is_kept(each))
             if each.key not in of_graphs and (is_unread or each.is_next):
                 self._note_unfed(each, device)
+        self._handed.returned(self._read, own, of_graphs)
         self.begin()
 
     def failures(self, told: Collection[Failure]) -> Iterator[Failure]:
@@ -234,12 +239,13 @@ class FedInputs:
             again = {name for names, _ in there.values() for pair in names.items() for name in pair}
             yield from (f for (_, path), (given, f) in self._unfed.items() if again.isdisjoint((path, given)))
             yield from self._behind.values()
+            yield from self._handed.failures(told)
 
     def _note_late(self, launch: _Launch, place: Place) -> None:
         frame, copy = launch.place.frame(), place.frame()
-        if frame is None or copy is None or _goes_on(place, launch.code):
+        if frame is None or copy is None or goes_on(place, launch.code):
             return
-        outer, line = _shared(launch.place, place)
+        outer, line = shared_line(launch.place, place)
         text = f"the graph is replayed here, and what it reads is filled behind it, at line {copy.line}"
         told = BY_ID["stale-input"].failure(f"{text}: each result is that of the call before", outer or frame)
         shown = told.frame.text if told.frame is not None else frame.text
@@ -469,32 +475,3 @@ def _is_even(tensor: torch.Tensor) -> bool:
     """Whether it is filled with one value, as a place to copy to is."""
     flat = tensor.detach().reshape(-1)
     return flat.numel() > 1 and bool((flat == flat[0]).all())
-
-
-def _shared(replay: Place, copy: Place) -> tuple[Frame | None, str]:
-    """The line of the replay in the innermost function that came to both, and its line of the copy."""
-    for one, other in zip(replay.stack, copy.stack, strict=False):
-        if one[0] is not other[0]:
-            break
-        if one != other:
-            line = frame_of(other)
-            return frame_of(one), line.text if line is not None else ""
-    return None, ""
-
-
-def _goes_on(copy: Place, code: CodeType) -> bool:
-    """Whether other lines copy a result of the graph to what this line fills: a state, of which this is a beginning."""
-    if copy.user is None or (tree := tree_of(copy.user[0].co_filename)) is None:
-        return False
-    at, copies = line_of(*copy.user), [*_copies(tree)]
-    into = {last_name(target) for target, node in copies if node.lineno <= at <= (node.end_lineno or 0)}
-    assigns = (n for block in captured_in(code) for s in block for n in ast.walk(s) if isinstance(n, ast.Assign))
-    results = {last_name(each) for n in assigns for t in n.targets for each in elements_of(t)} - {""}
-    given = (node for target, node in copies if last_name(target) in into)
-    return any(last_name(part) in results for node in given for each in node.args for part in ast.walk(each))
-
-
-def _copies(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.Call]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "copy_":
-            yield node.func.value, node
