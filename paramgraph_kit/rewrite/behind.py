@@ -35,6 +35,7 @@ from paramgraph_kit.rewrite.source.edits import (
     scope_of,
     within,
 )
+from paramgraph_kit.rewrite.source.edits_in import edits_in
 from paramgraph_kit.rewrite.source.place import called, names_of
 from paramgraph_kit.trace.model import Failure
 
@@ -194,9 +195,15 @@ class Behind(Ahead):
             # What steps behind the launch, too, has a number for a rate, as ever.
             own = (names := optimizers.rated([node])) and all(self._steps_behind(name, moved) for name in names)
             filled = [] if own else given_rates.rates(source, [node], self._value)
-            return [*filled, *advance.as_numbers(source, node, kept), *told]
+            there = [*filled, *advance.as_numbers(source, node, kept), *told]
+            return [*there, *(each for each in self._kept_in(source, node) if each not in there)]
 
         return edits
+
+    def _kept_in(self, source: Source, node: ast.stmt) -> list[Edit]:
+        """What keeps numbers in tensors, of a statement that goes behind the launch: ``self.pos.fill_(0)``."""
+        own = self.kept is not None and self.kept.source is source
+        return edits_in(source, self.kept.edits, [node]) if own and self.kept is not None else []
 
     def _kept_there(
         self, source: Source, failures: Sequence[Failure], more: Callable[[ast.stmt], list[Edit]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from paramgraph_kit.rewrite.memory_moved import bound_by_text
 from paramgraph_kit.rewrite.source.edits import path_of
@@ -41,12 +41,15 @@ def made_as_tensors(tree: ast.Module) -> set[str]:
 def _given(tree: ast.Module) -> list[tuple[str, ast.expr | None]]:
     """The slots that a file gives something, and what, where that is told."""
     given: list[tuple[str, ast.expr | None]] = []
+    anew = {*_made_anew(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             pairs = zip(node.keys, node.values, strict=True)
             given += [(f"[{key.value!r}]", value) for key, value in pairs if isinstance(key, ast.Constant)]
         elif isinstance(node, ast.AnnAssign):
-            given += [(slot_of(node.target), node.value), (f".{slot_of(node.target)}", node.value)]  # also of a class
+            given += (
+                [] if node in anew else [(slot_of(node.target), node.value), (f".{slot_of(node.target)}", node.value)]
+            )  # also of a class
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 several = isinstance(target, (ast.Tuple, ast.List))
@@ -61,6 +64,16 @@ def _given(tree: ast.Module) -> list[tuple[str, ast.expr | None]]:
         elif isinstance(node, ast.Call) and called(node) == "register_buffer" and (name := bound_by_text(node)):
             given.append((f".{name}", node.args[1] if len(node.args) > 1 else None))
     return given
+
+
+def _made_anew(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Fields of a dataclass that its ``__post_init__`` makes tensors of: no object has their numbers."""
+    for owner in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
+        last = [n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__post_init__"]
+        made = [n for each in last for n in each.body if isinstance(n, ast.Assign) and _is_new_tensor(n.value)]
+        names = {slot_of(target) for n in made for target in n.targets}
+        fields = (n for n in owner.body if isinstance(n, ast.AnnAssign))
+        yield from (n for n in fields if f".{slot_of(n.target)}" in names)
 
 
 def _is_new_tensor(value: ast.expr | None) -> bool:

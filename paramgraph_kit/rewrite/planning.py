@@ -19,6 +19,7 @@ from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.rewrite.source import loaded_copies, moving
 from paramgraph_kit.rewrite.source.cancelled import takes_gradients_at_times
 from paramgraph_kit.rewrite.source.edits import Edit, Source, within
+from paramgraph_kit.rewrite.source.edits_in import edits_in
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
@@ -59,6 +60,10 @@ class Attempt(Behind):
         counted = kept + self._graded()
         left = [f for f in left if not any(f is each for plan in counted for each in plan.failures)]
         moved = self._moved(left) if self.moves and not self.only_feeds else None
+        for plan in kept if moved is not None else ():  # what goes behind the launch has them there
+            is_there = moved is not None and moved.source is plan.source
+            there = edits_in(plan.source, plan.edits, self.behind if is_there else ())
+            plan.edits = [each for each in plan.edits if not any(each is one for one in there)]
         found = [moved] if moved is not None else self._detached() if self.moves else []
         found += counted
         fused = (self._left_out(f) or self._scaled(f) or self._asks_its_rate(f) for f in left)

@@ -479,7 +479,7 @@ class _Cutting:
         if fix.complete and self.rates and not elsewhere.gives_rates(run.texts, fix.texts, self.whole.prover.state):
             return None  # its optimizer steps behind it, as it was made, with a number
         wrong = wrong or later(self.whole, self.truth, run, fix, self.anew)
-        if not fix.complete or wrong or not launches.replays:
+        if not fix.complete or wrong or not launches.replays or (fix.worth.behind and not fix.worth.inside):
             self._leave(found, run, fix, OTHERS.format(wrong=wrong[0]) if wrong else "")
             return None
         shown = shown_of(self.whole, self.source, found, fix, run, self.truth, self.loop)

@@ -46,7 +46,7 @@ def track(
     try:
         limits = _limits(functions, tracking)
         with tried(tracking) as ran, _followed(found, tracking), limits, tracking:
-            prover.from_now().eager(Around(before=lambda _: tracking.begin()))
+            prover.from_now().eager(Around(before=lambda _: _begin(found, tracking)))
     except Exception:
         return None
     refuse(tracking, ran)
@@ -84,6 +84,16 @@ def _followed(found: Sequence[counted.Counter], tracking: Tracking) -> Iterator[
     finally:
         for counter in found:
             counter.put(counter.value)
+
+
+def _begin(found: Sequence[counted.Counter], tracking: Tracking) -> None:
+    """A step begins; a number that the one before has begun anew, ``pos = 0``, is followed as well."""
+    for number, counter in enumerate(found):
+        if type(value := counter.held()) is int:
+            counter.put(tracking.number(value, number))
+        elif isinstance(value, list) and any(type(each) is int for each in value):
+            counter.put([tracking.number(each, number) for each in value])
+    tracking.begin()
 
 
 @contextmanager

@@ -231,7 +231,14 @@ def of_other_classes(source: Source, counter: Counter) -> set[ast.AST]:
     heirs = {each.name: {last_of(base) for base in each.bases} for each in classes}
     while more := {name for name, bases in heirs.items() if bases & own} - own:  # their objects may run its methods
         own |= more
-    return {n for each in classes if each.name not in own for n in ast.walk(each)}
+    return {n for each in classes if each.name not in own for n in ast.walk(each)} - _through(source, counter)
+
+
+def _through(source: Source, counter: Counter) -> set[ast.AST]:
+    """What names a number by the object that has it, ``self.session.pos``, with all that stands around it."""
+    named = [n for n in ast.walk(source.tree) if isinstance(n, ast.Attribute) and n.attr == counter.name]
+    named = [n for n in named if not isinstance(n.value, ast.Name) and last_of(n.value) == counter.holder.name]
+    return {each for n in named for each in (n, *source.above(n))}
 
 
 def is_writing(node: ast.stmt, found: Sequence[Counter]) -> bool:

@@ -55,6 +55,13 @@ class Counter:
         """What it holds where it begins at another number."""
         return start
 
+    def held(self) -> Any:
+        """What it holds now; None where nothing does."""
+        if self.made:
+            return None
+        held = self.holder.read()
+        return held if self.holder.kind in ("cell", "global") else held.get(self.name if self.key is None else self.key)
+
     def put(self, value: Any) -> None:
         """Hold another value."""
         if self.made:
@@ -84,6 +91,10 @@ class Listed(Counter):
     def begun(self, start: int) -> Any:
         """The same in all places."""
         return [start] * len(self.value)
+
+    def held(self) -> Any:
+        """The list itself, whose entries are followed."""
+        return self.holder.target
 
     def put(self, value: Any) -> None:
         """Hold other values."""
