@@ -329,11 +329,18 @@ class Behind(Ahead):
 
     def _tail(self, source: Source, function: Function) -> moving.Tail | None:
         known = self._host_test(function), self.guard.stays, self.ended.left if self.ended is not None else None
-        found = tails.tail(source, function, self.cut, *known, self.graded) if self.cut >= 0 else None
+        found = None
+        if self.cut >= 0:
+            found = tails.tail(source, function, self.cut, *known, self.graded, self._is_object)
         if found is not None:
             found.again = [node for node in found.again if node not in self.put_off]
             found.held = self.given_back.lines if self.given_back is not None else found.held
         return found
+
+    def _is_object(self, node: ast.expr) -> bool:
+        """Whether a path leads to an object of the user's: no tensor, no number and no container."""
+        value = self._value(path) if isinstance(node, ast.Attribute) and (path := path_of(node)) else None
+        return hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, type)) and not callable(value)
 
     def _deferred(
         self, source: Source, failures: Sequence[Failure], chosen: Sequence[ast.stmt]

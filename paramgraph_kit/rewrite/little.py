@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from paramgraph_kit.rewrite.own_launches import is_thin
+from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.proving.worth import ENOUGH
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.ways import Ways
@@ -47,3 +48,15 @@ def with_more(
             inside, left = other.prover.operations
             best, behind = (made, left) if left < behind and inside > left else (best, behind)
     return best
+
+
+def is_worth_it(prover: Prover, found: Rewriting) -> bool:
+    """Whether enough of what a step does is in the graph; notes how much."""
+    (inside, behind), products = prover.operations, prover.products
+    if not any(prover.operations):  # where it was run last, to see what comes later, it has ended early
+        (inside, behind), products = found.worth[:2], [*found.worth[2:4]]
+    if behind:
+        found.verified.append(found.worth.told)
+    if any(products):
+        return products[0] >= products[1] and products[0] > 0
+    return inside >= ENOUGH or 2 * behind <= inside > 0  # of views alone there is nothing to launch

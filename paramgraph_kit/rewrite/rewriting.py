@@ -32,15 +32,15 @@ from paramgraph_kit.rewrite.begun_numbers import begun_inside, in_words, is_writ
 from paramgraph_kit.rewrite.behind import OF_STEPS
 from paramgraph_kit.rewrite.conditions import unlike
 from paramgraph_kit.rewrite.filled_anew import WHY, frozen_fills
-from paramgraph_kit.rewrite.little import tell_share, told_of_little, with_more
+from paramgraph_kit.rewrite.little import is_worth_it, tell_share, told_of_little, with_more
 from paramgraph_kit.rewrite.memory_owners import MEMORY, OTHER_MEMORY, tensor_slots
 from paramgraph_kit.rewrite.moving_numbers import for_each_number, kept_by, with_numbers_moving, wrong_given
 from paramgraph_kit.rewrite.own_launches import is_replayed_as_it_is, is_wrong_there
 from paramgraph_kit.rewrite.proving.constructed import wrongly_made
 from paramgraph_kit.rewrite.proving.exchanged import ExchangedError
-from paramgraph_kit.rewrite.proving.proof import STEPS, Prover, Truth
+from paramgraph_kit.rewrite.proving.proof import STEPS, Truth
 from paramgraph_kit.rewrite.proving.results import flat_tensors
-from paramgraph_kit.rewrite.proving.worth import ENOUGH, Ahead, Worth, is_mostly_inside
+from paramgraph_kit.rewrite.proving.worth import Ahead, Worth, is_mostly_inside
 from paramgraph_kit.rewrite.reads import called_by, frozen, mode_set
 from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.returned import copy_what_is_kept, written_by
@@ -215,7 +215,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure], known: Known) -> Re
         if other is None or known.is_late():
             continue
         if (made := one(other)).complete:
-            if _is_worth_it(other.prover, made):
+            if is_worth_it(other.prover, made):
                 return with_more(other.prover.operations[1], made, one, [attempt.in_place_first], known.is_late)
             little.append((other.prover.operations[0], made))
     if not known.is_late() and (late := one(attempt.in_place_first())).complete:
@@ -286,7 +286,7 @@ def _given_in_tensors(stale: Sequence[tuple[Ways, str]], failures: Sequence[Fail
         while name and name not in other.forced and len(other.forced) < TRIES and not truth.is_late():
             other.forced.add(name)
             made = _rewritten(other, failures, truth, Rewriting(name_of(other.function)))
-            if made.complete and (other.cut < 0 or _is_worth_it(other.prover, made)):
+            if made.complete and (other.cut < 0 or is_worth_it(other.prover, made)):
                 return made
             name = made.stale
     return None
@@ -442,19 +442,9 @@ def _stale(rounds: Rounds) -> str:
     lists = containers - {holder.name for holder in held if not isinstance(holder.target, list)}
     lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
     tensors = {name for name, value in first.space.items() if isinstance(value, torch.Tensor)}
-    tensors |= tensor_slots(first.prover.state.holders)
+    tensors |= tensor_slots(first.prover.state.holders) | first.kept_slots()
     more = containers, bool(rates), tensors, first.same_names(), first.has_elsewhere, lists
     return frozen(lines, moved, ran, *more).lstrip(".") if moved else ""
-
-
-def _is_worth_it(prover: Prover, found: Rewriting) -> bool:
-    """Whether enough of what a step does is in the graph; notes how much."""
-    (inside, behind), products = prover.operations, prover.products
-    if behind:
-        found.verified.append(found.worth.told)
-    if any(products):
-        return products[0] >= products[1] and products[0] > 0
-    return inside >= ENOUGH or 2 * behind <= inside > 0  # of views alone there is nothing to launch
 
 
 def _in_generator(attempt: Ways, problems: Sequence[Failure], found: Rewriting) -> list[Failure]:
@@ -477,6 +467,7 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | 
     try:
         with rounds.applied():
             seen = attempt.prover.from_now().captured((ahead := Ahead(rounds.around)).around)
+            worth = Worth.of(attempt.prover, ahead)  # before others run it
     except CaptureError as error:
         place = by_hand.place_text(error.failure.frame)
         found.verified.append(f"its capture still fails: {error.failure.title} [{error.failure.code}] at {place}")
@@ -494,7 +485,7 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | 
     if wrong := wrong or [why for why in [wrong_from(attempt, truth, rounds)] if why and len(rounds.all) > 1]:
         found.verified += wrong
         return []
-    found.worth = Worth.of(attempt.prover, ahead)
+    found.worth = worth
     bits = "bit for bit" if truth.is_bitwise(seen) else truth.closeness()
     found.verified.append(REPLAYED.format(how=bits, where=where))
     return None

@@ -67,6 +67,11 @@ class Ways(Drawing):
         """Whether others have what these names have, too, as far as anybody knows."""
         return shared_by(names, self.space, self.prover.state.holders)
 
+    def kept_slots(self) -> set[str]:
+        """Attributes whose numbers are in tensors, with a dot: all that writes them does so in place."""
+        counters = self.kept.counters if self.kept is not None else []
+        return {f".{each.name}" for each in counters if each.holder.kind == "attributes"}
+
     def advancing(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with the numbers that steps move, and that the device needs, in tensors; None without any."""
         other = self._other()

@@ -73,7 +73,54 @@ engine = Engine()
 f, args = engine.step, (torch.randn(2, 9, device=device),)
 """
 )
+SPECULATING = (
+    OF_SESSION
+    + """
+class Target(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.pos, self.out = nn.Embedding(9, 6), nn.Embedding(64, 6), nn.Linear(6, 9)
+        self.k = torch.zeros(64, 6, device=device)
+    def put(self, pos, k):
+        n = k.shape[0]
+        self.k[pos : pos + n] = k
+        return self.k[: pos + n]
+    def forward(self, tokens, pos):
+        n = tokens.shape[0]
+        h = self.emb(tokens) + self.pos(torch.arange(pos, pos + n, device=tokens.device))
+        k = self.put(pos, h)
+        seen = torch.arange(pos + n, device=tokens.device)[None] <= torch.arange(pos, pos + n, device=device)[:, None]
+        weights = (h @ k.T).masked_fill(~seen, float("-inf")).softmax(-1)
+        return self.out(h + weights @ k)
+class Verifier:
+    def __init__(self):
+        self.model, self.session = Target().to(device), Session()
+    @torch.no_grad()
+    def verify(self, draft):
+        s = self.session
+        first = torch.tensor([s.last], device=device)
+        logits = self.model(torch.cat([first, draft]), s.pos)
+        told = logits.argmax(-1)
+        n = int((told[:-1] == draft).long().cumprod(0).sum())
+        new = torch.cat([draft[:n], told[n : n + 1]]).tolist()
+        s.said += new
+        s.pos += n + 1
+        s.last = new[-1]
+        return logits[n]
+verifier = Verifier()
+f, args = verifier.verify, (torch.tensor([1, 2, 5], device=device),)
+"""
+)
 TOLD = {
+    "of speculative decoding, whose acceptance the host reads": (
+        SPECULATING,
+        [
+            "there = torch.arange(self.k.shape[0], device=self.k.device) < pos + n",
+            "seen = torch.arange(k.shape[-2], device=tokens.device)[None] <= (pos + torch.arange(n, device=device))",
+            "s.last.fill_(new[-1])",
+            "return logits[n]",
+        ],
+    ),
     "begun anew": (ANEW, ["if self.pos >= 7: self.pos.fill_(0)"]),
     "of a dataclass": (SESSION, ["self.pos = torch.tensor(self.pos, device="]),
     "of an object's session": (

@@ -26,10 +26,12 @@ def tail(
     stays: Sequence[ast.stmt] = (),
     left: ast.stmt | None = None,
     graded: Collection[str] = (),
+    is_object: Callable[[ast.expr], bool] = lambda _: False,
 ) -> Tail | None:
     """All from a statement on, where it can run behind the launch: no gradients come back from there.
 
-    ``stays`` are statements of these that are left where they are; ``left`` goes there too, from inside of a loop.
+    ``stays`` are statements of these that are left where they are; ``left`` goes there too, from inside of a loop;
+    ``is_object`` tells what is an object of the user's, which has the same name behind the launch.
     """
     order = list(body_of(function))
     before, statements = order[:cut], [node for node in order[cut:] if node not in stays]
@@ -50,7 +52,7 @@ def tail(
     for node in before:
         plain = (
             isinstance(node, ast.Assign)
-            and is_host(node.value)
+            and (is_host(node.value) or is_object(node.value))
             and not any(isinstance(n, ast.Call) and not _is_plain(n) for n in ast.walk(node.value))
         )
         once = all(every_store.count(name) == 1 for name in stored([node]))  # what a loop counts with is none

@@ -95,6 +95,9 @@ class Part:
     joined: int = 0  # with what comes behind it: which dimension of that, from the last one
     repeats: bool = False  # it says where something is put: its first place again is no other place
     refused: str = ""
+    counts: bool = False  # ``torch.arange(n)``, which is as long as a part of a buffer that it meets
+    met: Key | None = None  # of one that counts: that part
+    named: frozenset[tuple[str, int]] = frozenset()  # and variables there with a part, and its dimension of them
 
 
 @dataclass(slots=True)
@@ -146,6 +149,26 @@ class Growths:
         self.made.add(chain[0])
         self._hold(out, Growth(at, ends, frozenset(chain[:1]), view=True))
 
+    def counted(self, out: torch.Tensor, chain: tuple[Key, ...], held: Mapping[str, Any]) -> None:
+        """Numbers are counted up to where a part may end, ``torch.arange(n)``; ``held``: variables there."""
+        alike = {name: each for name, value in held.items() if (each := self.of(value)) is not None}
+        named = frozenset((name, each.dim) for name, each in alike.items() if each.ends[:2] == (0, len(out)))
+        known = self.parts.setdefault(chain[0], Part(chain, -1, 0, -1, len(out), 0, counts=True, named=named))
+        known.named &= named
+        known.least = min(known.least, len(out))
+        self._blind |= len(out) < 2
+        self.made.add(chain[0])
+        self._hold(out, Growth(-1, Ends(0, len(out), 0), frozenset(chain[:1])))
+
+    def _meet(self, grown: Sequence[Growth]) -> None:
+        """What counts is as long as the buffer of a part that it is computed with."""
+        if len({each.ends[:2] for each in grown}) > 1 or len({each.ends.size for each in grown if each.ends.size}) > 1:
+            raise _RefusedError("two of several sizes meet")
+        keys = sorted(key for each in grown for key in each.parts)
+        real = next((key for key in keys if not self.parts[key].counts), None)
+        for part in (self.parts[key] for key in keys if self.parts[key].counts and real is not None):
+            part.met = part.met or real
+
     def note(
         self, name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, chain: tuple[Key, ...]
     ) -> None:
@@ -165,8 +188,7 @@ class Growths:
             return
         self.made.add(chain[0])
         try:
-            if len({each.ends for each in grown}) > 1:
-                raise _RefusedError("two of several sizes meet")
+            self._meet(grown)
             self._carry(name, func, args, kwargs, out, chain)
         except _RefusedError as error:
             for key in {key for each in grown for key in each.parts}:
@@ -238,7 +260,7 @@ class Growths:
         parts = frozenset(key for each in known for key in each.parts)
         same = any(out is each for each in inputs)  # to() and contiguous() may give what they are given
         view = any(each.view for each in known) and (same or name in ("to", "contiguous", "detach", "float"))
-        self._hold(out, Growth(dim, known[0].ends, parts, zero, view))
+        self._hold(out, Growth(dim, max(each.ends for each in known), parts, zero, view))
 
     def _product(self, name: str, a: Any, b: Any, out: Any, chain: tuple[Key, ...]) -> None:
         one, other = self.of(a), self.of(b)

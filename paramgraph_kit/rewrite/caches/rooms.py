@@ -52,6 +52,9 @@ class Masks:
             if key in self.left:
                 continue
             with _of_parts({key}):
+                if part.counts:
+                    self._count_all(key, part)
+                    continue
                 if part.joined:
                     self._join(key)
                     continue
@@ -106,6 +109,22 @@ class Masks:
         if not isinstance(end, ast.Slice):
             raise CannotError(f"line {key.line} has another text")
         return part, node, end
+
+    def _count_all(self, key: Key, part: Part) -> None:
+        """``torch.arange(n)`` of as many as the buffer has."""
+        node, source = self._node(key), self.texts.source
+        met = self._node(part.met) if part.met is not None and part.met not in self.left else None
+        if not isinstance(node, ast.Call) or not isinstance(met, ast.Subscript) or part.met is None:
+            raise CannotError(f"line {key.line} counts what no buffer has")
+        if part.named:
+            name, dim = min(part.named)
+            long = f"{name}.shape[{dim}]"
+        elif source.function_of(node) is source.function_of(met):
+            long = f"{source.bracketed(met.value)}.shape[{self.tracking.growths.parts[part.met].dim}]"
+        else:
+            raise CannotError(f"line {key.line} counts where nobody knows the buffer")
+        more = "".join(f", {source.text(each)}" for each in node.keywords)
+        self.texts.new[node] = lambda: f"{source.text(node.func)}({long}{more})"
 
     def _join(self, key: Key) -> None:
         """``torch.cat([cache[:, :n], k], 1)``: all of the buffer, with what is new where the part ends."""
@@ -201,7 +220,8 @@ class Masks:
 
     def _leave_out(self, need: Need) -> None:
         node = self._node(need.chain[0])
-        names = {self._brought(key, need) for key in sorted(need.parts)}
+        parts = [key for key in sorted(need.parts) if not self.tracking.growths.parts[key].counts]
+        names = {self._brought(key, need) for key in parts}
         if len(names) != 1:
             raise CannotError(f"line {need.chain[0].line} reads parts with several ends")
         name = names.pop()

@@ -158,7 +158,15 @@ class Tracking(TorchFunctionMode):
         chain = self.chain(sys._getframe(1))
         if chain:
             self._note(name, func, args, kwargs, out, chain)
+            if name == "arange" and self._counts(args, chain[0]):
+                self.growths.counted(out, chain, self._held(sys._getframe(1)))
         return out
+
+    def _held(self, frame: types.FrameType | None) -> Mapping[str, Any]:
+        """The variables of the innermost function of the user's."""
+        while frame is not None and frame.f_code.co_filename not in self.nodes:
+            frame = frame.f_back
+        return frame.f_locals if frame is not None else {}
 
     def chain(self, frame: types.FrameType | None) -> tuple[Key, ...]:
         """Where the user's code is, the innermost place first, as far as a step has called it."""
@@ -185,6 +193,13 @@ class Tracking(TorchFunctionMode):
         self.used |= {number for each in given for number in each.of}
         if not (name == _GET and given):
             self.growths.note(name, func, args, kwargs, out, chain)
+
+    def _counts(self, args: Sequence[Any], key: Key) -> bool:
+        """Whether numbers are counted from 0 up to a position, and not as many as ever behind one."""
+        node = self.node(key)
+        begins = len(args) == 1 or (len(args) == 2 and type(args[0]) is int and args[0] == 0)
+        whole = isinstance(node, ast.Call) and len(node.args) == len(args)
+        return begins and whole and isinstance(args[-1], Position)
 
     def _index(self, stored: bool, args: Sequence[Any], out: Any, chain: tuple[Key, ...]) -> None:
         whole, index = args[0], args[1]

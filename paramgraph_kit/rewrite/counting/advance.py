@@ -202,7 +202,9 @@ def edits_of(
         edits.append(source.after(node.body[-1], ["", "def __post_init__(self):", *(f"    {line}" for line in lines)]))
     for node, counters_there in begun.items():
         edits += _each_its_own(source, node, counters_there, device)
-    edits += [edit for top in ran for node in ast.walk(top) for edit in _kept_apart(source, node, found)]
+    others = [(counter, of_other_classes(source, counter)) for counter in found]
+    for part in (n for top in ran for n in ast.walk(top)):
+        edits += _kept_apart(source, part, [counter for counter, apart in others if part not in apart])
     return edits
 
 
@@ -237,8 +239,17 @@ def of_other_classes(source: Source, counter: Counter) -> set[ast.AST]:
 def _through(source: Source, counter: Counter) -> set[ast.AST]:
     """What names a number by the object that has it, ``self.session.pos``, with all that stands around it."""
     named = [n for n in ast.walk(source.tree) if isinstance(n, ast.Attribute) and n.attr == counter.name]
-    named = [n for n in named if not isinstance(n.value, ast.Name) and last_of(n.value) == counter.holder.name]
+    named = [n for n in named if is_called_so(source, n.value, counter.holder.name)]
     return {each for n in named for each in (n, *source.above(n))}
+
+
+def is_called_so(source: Source, node: ast.expr, name: str) -> bool:
+    """Whether an expression is an object as it is called where it was found, or a variable that is given that."""
+    if not isinstance(node, ast.Name) or (function := source.function_of(node)) is None:
+        return last_of(node) == name
+    pairs = (pair for part in function.body for n in within(part) for pair in pairs_of(n))
+    given = [value for target, value in pairs if isinstance(target, ast.Name) and target.id == node.id]
+    return bool(given) and all(isinstance(each, ast.Attribute) and each.attr == name for each in given)
 
 
 def is_writing(node: ast.stmt, found: Sequence[Counter]) -> bool:

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramgraph_kit.rewrite.counting.advance import Kept, is_writing, of_other_classes
+from paramgraph_kit.rewrite.counting.advance import Kept, is_called_so, is_writing, of_other_classes
 from paramgraph_kit.rewrite.counting.counted import Counter, Listed
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, locals_of
 from paramgraph_kit.rewrite.source.written_after import written_after
@@ -155,11 +155,13 @@ def _is_of_several(source: Source, counter: Counter) -> bool:
     """Whether classes that have nothing to do with each other have an attribute of its name."""
     if counter.holder.kind != "attributes":
         return False
-    attributes = (n for n in ast.walk(source.tree) if isinstance(n, ast.Attribute) and n.attr == counter.name)
-    if all(getattr(n.value, "id", "") == "self" for n in attributes) and of_other_classes(source, counter):
-        return False  # each object's is named in its own class alone
+    attributes = [n for n in ast.walk(source.tree) if isinstance(n, ast.Attribute) and n.attr == counter.name]
+    own, held = [n for n in attributes if getattr(n.value, "id", "") == "self"], counter.holder.name
+    others = [n for n in attributes if n not in own]
+    if all(is_called_so(source, n.value, held) for n in others) and of_other_classes(source, counter):
+        return False  # each object's is named in its own class alone, or by the object
     classes = [n for n in ast.walk(source.tree) if isinstance(n, ast.ClassDef)]
-    own = [each for each in classes if _has(source, each, counter.name)]
+    having = [each for each in classes if _has(source, each, counter.name)]
     related = {each.name: {getattr(b, "id", getattr(b, "attr", "")) for b in each.bases} for each in classes}
 
     def family(name: str) -> set[str]:
@@ -171,7 +173,7 @@ def _is_of_several(source: Source, counter: Counter) -> bool:
             todo = ((up & related.keys()) | down) - seen
         return seen
 
-    return bool(own) and any(each.name not in family(own[0].name) for each in own)
+    return bool(having) and any(each.name not in family(having[0].name) for each in having)
 
 
 def _has(source: Source, node: ast.ClassDef, name: str) -> bool:
